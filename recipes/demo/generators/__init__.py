@@ -1,0 +1,1 @@
+"""Seeded programs that write training conversations whose answers are right by construction."""

@@ -1,0 +1,1 @@
+"""Errors, logging and integer helpers: no domain nouns, no torch."""

@@ -1,0 +1,1 @@
+"""Tensors that describe one step. No methods that launch work."""

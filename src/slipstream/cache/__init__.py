@@ -1,0 +1,1 @@
+"""Pages: who owns them (logical) and where their bytes are (physical)."""

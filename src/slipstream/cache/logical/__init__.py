@@ -1,0 +1,1 @@
+"""Page ids, tables and the prefix index. No bytes, no dtypes, no devices."""

@@ -1,0 +1,1 @@
+"""Geometry, pools and device page tables. Not who owns a page."""

@@ -1,0 +1,1 @@
+"""Options, strict checkpoint configuration, resolution and explanation. Never reaches torch."""

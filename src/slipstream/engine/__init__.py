@@ -1,0 +1,1 @@
+"""The loop, processes and health. No HTTP, no text."""

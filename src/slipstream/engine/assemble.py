@@ -1,0 +1,84 @@
+"""Put one engine together: runner, cache, scheduler, loop. Both the inline engine and the engine process start here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from slipstream.cache.logical.manager import CacheManager, GroupSpec
+from slipstream.config.schema import EngineConfig
+from slipstream.engine.core import EngineCore
+from slipstream.runner.build import build_runner
+from slipstream.scheduler.budget import SchedulerConfig
+from slipstream.scheduler.scheduler import Scheduler
+from slipstream.wire.messages import EngineFacts, Progress
+
+
+def assemble(config: EngineConfig, on_progress: Callable[[Progress], None]) -> tuple[EngineCore, EngineFacts]:
+    """Build, load and warm up an engine.
+
+    Args:
+        config: what to run on.
+        on_progress: told of loading and warm-up.
+
+    Returns:
+        The loop and what a front end must know of it.
+
+    Raises:
+        CheckpointError: the checkpoint or the drafter cannot be loaded.
+        CapacityError: the pools do not fit.
+    """
+    built = build_runner(config, on_progress)
+    groups = tuple(GroupSpec(name=name, num_pages=config.cache.num_pages) for name in built.geometry.groups)
+    cache = CacheManager(
+        groups=groups,
+        page_size=config.cache.page_size,
+        salt=cache_salt(config),
+        enable_prefix=config.cache.enable_prefix,
+    )
+    scheduler = Scheduler(
+        SchedulerConfig(
+            max_num_seqs=config.scheduler.max_num_seqs,
+            prefill_chunk_tokens=config.scheduler.prefill_chunk_tokens,
+            page_size=config.cache.page_size,
+            max_model_len=config.scheduler.max_model_len,
+            draft_len=config.speculation.draft_len,
+            max_steps_in_flight=2 if config.scheduler.overlap else 1,
+        ),
+        cache,
+        time.monotonic,
+    )
+    on_progress(Progress(stage="warm-up", done=0, total=1))
+    built.runner.warm_up()
+    on_progress(Progress(stage="warm-up", done=1, total=1))
+    return EngineCore(scheduler, built.runner, overlap=config.scheduler.overlap), facts_of(config)
+
+
+def cache_salt(config: EngineConfig) -> bytes:
+    """Return what makes cached pages of two engines different though their tokens are equal."""
+    parts = (
+        config.model.path,
+        config.model.dtype,
+        config.speculation.drafter,
+        str(config.speculation.drafter_path),
+    )
+    return "\0".join(parts).encode()
+
+
+def facts_of(config: EngineConfig) -> EngineFacts:
+    """Return what the front end must know of an engine with this configuration."""
+    return EngineFacts(
+        model_name=config.model.name,
+        vocab_size=config.model.target.vocab_size,
+        max_model_len=config.scheduler.max_model_len,
+        max_num_seqs=config.scheduler.max_num_seqs,
+        page_size=config.cache.page_size,
+        num_pages=config.cache.num_pages,
+        num_cache_tokens=(config.cache.num_pages - 1) * config.cache.page_size,
+        drafter=config.speculation.drafter,
+        draft_len=config.speculation.draft_len,
+        verification=config.speculation.verification,
+        device=config.model.device,
+        dtype=config.model.dtype,
+        eos_token_ids=config.model.target.eos_token_ids,
+    )

@@ -1,0 +1,97 @@
+"""Reach an engine process from asyncio. Not here: the protocol it fulfils (interface), starting it (spawn)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import zmq
+import zmq.asyncio
+
+from slipstream.base.errors import EngineError
+from slipstream.engine.spawn import EngineProcess
+from slipstream.wire.codec import decode_to_frontend, encode
+from slipstream.wire.messages import Abort, Failed, Shutdown, Stopped, Submit, ToEngine, ToFrontend
+from slipstream.wire.request import Request
+
+DEATH_POLL_S = 0.2
+"""How often a silent engine process is checked for being alive."""
+
+LAST_WORDS_S = 0.2
+"""How long messages of a dead engine process may still take to arrive."""
+
+
+class ProcessClient:
+    """An `AsyncEngineClient` of an engine process; belongs to the event loop that it was made in.
+
+    Args:
+        process: the started process; this client ends it.
+    """
+
+    def __init__(self, process: EngineProcess) -> None:
+        self._process = process
+        self._context = zmq.asyncio.Context()
+        self._socket = self._context.socket(zmq.PAIR)
+        # A silent limit would make one side wait for the other; what can queue up is bounded by max_queue.
+        self._socket.set(zmq.SNDHWM, 0)
+        self._socket.set(zmq.RCVHWM, 0)
+        self._socket.set(zmq.LINGER, 0)
+        self._socket.bind(process.address)
+        self._arriving: asyncio.Future[bytes] | None = None
+        self._is_closed = False
+
+    def submit(self, request: Request) -> None:
+        """Queue a request."""
+        self._send(Submit(request=request))
+
+    def abort(self, request_id: str) -> None:
+        """End a request; unknown ids are ignored."""
+        self._send(Abort(request_id=request_id))
+
+    async def receive(self) -> ToFrontend:
+        """Wait for the next message; `Failed` once the process is gone or speaks nonsense."""
+        while not self._is_closed:
+            frame = await self._next_frame(DEATH_POLL_S)
+            if frame is None and self._process.exit_code() is not None:
+                frame = await self._next_frame(LAST_WORDS_S)
+                if frame is None:
+                    return Failed(kind=EngineError.__name__, reason=self._process.describe_exit())
+            if frame is not None:
+                try:
+                    return decode_to_frontend(frame)
+                except EngineError as error:
+                    return Failed(kind=EngineError.__name__, reason=str(error))
+        return Stopped()
+
+    async def close(self, grace_s: float = 5.0) -> None:
+        """End the process: ask it, wait `grace_s` seconds, then kill it.
+
+        Args:
+            grace_s: seconds that the process has for ending by itself.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._send(Shutdown(drain=False))
+        try:
+            await asyncio.to_thread(self._process.close, grace_s)
+        finally:
+            if self._arriving is not None:
+                self._arriving.cancel()
+            self._socket.close(linger=0)
+            self._context.destroy(linger=0)
+
+    async def _next_frame(self, timeout_s: float) -> bytes | None:
+        if self._arriving is None:
+            self._arriving = asyncio.ensure_future(self._socket.recv())
+        done, _ = await asyncio.wait({self._arriving}, timeout=timeout_s)
+        if not done or self._is_closed:
+            return None
+        frame, self._arriving = self._arriving.result(), None
+        return frame
+
+    def _send(self, message: ToEngine) -> None:
+        # With NOBLOCK the future is done at once. A message that nobody takes means that the process is gone, which
+        # `receive` reports.
+        sent = asyncio.ensure_future(self._socket.send(encode(message), flags=zmq.NOBLOCK))
+        if not isinstance(sent.exception(), zmq.Again | None):
+            sent.result()

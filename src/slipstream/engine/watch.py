@@ -1,0 +1,57 @@
+"""Run an engine module under the eyes of its parent: `python -m slipstream.engine.watch MODULE ARGUMENTS…`.
+
+The parent holds the other end of standard input. When that end closes, by whatever death of the parent, this process
+and its group end at once, so that nobody is left holding the device.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+
+PARENT_POLL_S = 0.5
+"""How often the parent's process id is compared; catches a parent whose pipe end somebody else inherited."""
+
+
+def watch_parent() -> None:
+    """End this process, with its group if it leads one, once the parent is gone. Returns at once."""
+    parent = os.getppid()
+    threading.Thread(target=_wait_for_end_of_input, name="watch-parent-pipe", daemon=True).start()
+    threading.Thread(target=_wait_for_new_parent, args=(parent,), name="watch-parent-id", daemon=True).start()
+
+
+def _wait_for_end_of_input() -> None:
+    while os.read(0, 4096):
+        pass
+    _end()
+
+
+def _wait_for_new_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(PARENT_POLL_S)
+    _end()
+
+
+def _end() -> None:
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def main(arguments: list[str]) -> None:
+    """Watch the parent and run a module as the main program.
+
+    Args:
+        arguments: the module's name and its arguments.
+    """
+    watch_parent()
+    sys.argv = arguments
+    runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

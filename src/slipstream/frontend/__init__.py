@@ -1,0 +1,1 @@
+"""Requests in, streams out; owns tokenising and detokenising."""

@@ -1,0 +1,387 @@
+"""Serve many requests at once from asyncio, over an engine elsewhere.
+
+One task reads the engine's messages and turns them into deltas; callers only wait. Not here: HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Literal, NoReturn
+
+import msgspec
+
+from slipstream.base import errors
+from slipstream.base.errors import EngineError, OverloadedError, SlipstreamError
+from slipstream.engine.client import ProcessClient
+from slipstream.engine.interface import AsyncEngineClient
+from slipstream.engine.spawn import start_process
+from slipstream.frontend.generation import Generation
+from slipstream.frontend.processor import Processor, Prompt, TextParts
+from slipstream.frontend.stream import Delta, RequestStream
+from slipstream.frontend.timing import Timing
+from slipstream.metrics.instruments import Instruments, Rejection, RequestEnd
+from slipstream.wire.messages import EngineFacts, Failed, Outputs, Progress, Ready, RequestOutput, Stopped, ToFrontend
+from slipstream.wire.sampling_params import SamplingParams
+
+State = Literal["loading", "ready", "draining", "dead"]
+
+RETRY_AFTER_S = 1
+_LONG_PROMPT_CHARS = 20_000
+"""Text longer than this is tokenised in a thread, so that other streams do not stand still meanwhile."""
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """How the engine is.
+
+    Args:
+        state: only `ready` accepts requests.
+        reason: why it is dead, or empty.
+        progress: the last news of loading.
+        num_streams: requests in flight.
+    """
+
+    state: State
+    reason: str = ""
+    progress: Progress | None = None
+    num_streams: int = 0
+
+
+class AsyncLLM:
+    """The asyncio front end of one engine. Make it inside a running event loop, and close it there.
+
+    Args:
+        client: reaches the engine; closed with this object.
+        load_text: loads tokenizer and template; called once, in a thread.
+        model_name: the name that requests ask for.
+        max_queue: most requests in flight beyond the engine's rows; more are turned away.
+        on_progress: told of loading and warm-up.
+    """
+
+    def __init__(
+        self,
+        client: AsyncEngineClient,
+        load_text: Callable[[], TextParts],
+        *,
+        model_name: str,
+        max_queue: int,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.model_name = model_name
+        self._client = client
+        self._load_text = load_text
+        self._max_queue = max_queue
+        self._on_progress = on_progress
+        self._state: State = "loading"
+        self._progress: Progress | None = None
+        self._failure: SlipstreamError | None = None
+        self._processor: Processor | None = None
+        self._instruments: Instruments | None = None
+        self._live: dict[str, tuple[Generation, Timing]] = {}
+        self._ending: dict[str, RequestEnd] = {}
+        self._num_opening = 0
+        self._settled = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._reader = asyncio.create_task(self._read_engine(), name="engine-reader")
+
+    @classmethod
+    def launch(cls, config: Any, *, on_progress: Callable[[Progress], None] | None = None) -> AsyncLLM:
+        """Start an engine process and a front end for it; requests are accepted once it is ready.
+
+        Args:
+            config: the EngineConfig.
+            on_progress: told of loading and warm-up.
+        """
+        return cls(
+            ProcessClient(start_process(config)),
+            lambda: TextParts.load(config.model.path),
+            model_name=config.server.served_model_name,
+            max_queue=config.server.max_queue,
+            on_progress=on_progress,
+        )
+
+    @property
+    def status(self) -> Status:
+        """How the engine is, now."""
+        return Status(
+            state=self._state,
+            reason=str(self._failure or ""),
+            progress=self._progress,
+            num_streams=len(self._live),
+        )
+
+    @property
+    def facts(self) -> EngineFacts | None:
+        """Facts of the engine; None before it is ready."""
+        return None if self._processor is None else self._processor.facts
+
+    @property
+    def max_in_flight(self) -> int:
+        """Most requests in flight at once: the engine's rows and the queue."""
+        return self.processor.facts.max_num_seqs + self._max_queue
+
+    @property
+    def processor(self) -> Processor:
+        """Tokenizer and limits.
+
+        Raises:
+            OverloadedError: the engine is still loading.
+            EngineError: it died while loading.
+        """
+        if self._processor is None:
+            self._refuse()
+        return self._processor
+
+    async def wait_ready(self) -> None:
+        """Wait until the engine is ready.
+
+        Raises:
+            SlipstreamError: it could not start; the class is the one that the engine reported.
+        """
+        await self._settled.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    async def open(
+        self,
+        prompt: Prompt,
+        sampling: SamplingParams,
+        *,
+        request_id: str | None = None,
+        add_special_tokens: bool = True,
+    ) -> Generation:
+        """Submit one request.
+
+        Args:
+            prompt: text or token ids.
+            sampling: the caller's parameters.
+            request_id: unique among the requests in flight; drawn if None.
+            add_special_tokens: apply the tokenizer's own prefix to text, if it has one.
+
+        Raises:
+            RequestError: the request cannot be served as asked.
+            OverloadedError: the queue is full, or the engine is loading or draining.
+            EngineError: the engine is dead.
+        """
+        self._check_room()
+        self._num_opening += 1
+        try:
+            processor = self.processor
+            if isinstance(prompt, str) and len(prompt) > _LONG_PROMPT_CHARS:
+                ids = await asyncio.to_thread(processor.tokenize, prompt, add_special_tokens=add_special_tokens)
+            else:
+                ids = processor.tokenize(prompt, add_special_tokens=add_special_tokens)
+        finally:
+            self._num_opening -= 1
+        return self._submit(ids, sampling, request_id)
+
+    async def open_chat(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        sampling: SamplingParams,
+        *,
+        request_id: str | None = None,
+        add_generation_prompt: bool = True,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> Generation:
+        """Submit one conversation; see `open`.
+
+        Args:
+            messages: as `text.messages.parse_messages` returns them.
+            sampling: the caller's parameters.
+            request_id: unique among the requests in flight; drawn if None.
+            add_generation_prompt: end with the opening of the assistant's turn.
+            template_kwargs: further variables of the chat template.
+        """
+        self._check_room()
+        self._num_opening += 1
+        try:
+            ids = await asyncio.to_thread(
+                self.processor.tokenize_chat,
+                messages,
+                add_generation_prompt=add_generation_prompt,
+                template_kwargs=template_kwargs,
+            )
+        finally:
+            self._num_opening -= 1
+        return self._submit(ids, sampling, request_id)
+
+    async def generate(
+        self, prompt: Prompt, sampling: SamplingParams, *, request_id: str | None = None
+    ) -> AsyncIterator[Delta]:
+        """Yield the deltas of one request; leaving the iteration early ends the request.
+
+        Args:
+            prompt: text or token ids.
+            sampling: the caller's parameters.
+            request_id: unique among the requests in flight; drawn if None.
+        """
+        generation = await self.open(prompt, sampling, request_id=request_id)
+        try:
+            async for delta in generation:
+                yield delta
+        finally:
+            generation.close()
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Refuse new requests and wait for those in flight; cut off what runs longer.
+
+        Args:
+            timeout_s: seconds to wait.
+
+        Returns:
+            Whether all of them ended by themselves.
+        """
+        if self._state in ("ready", "loading"):
+            self._state = "draining"
+        self._idle.clear()
+        if not self._live:
+            return True
+        try:
+            await asyncio.wait_for(self._idle.wait(), timeout_s)
+        except TimeoutError:
+            for request_id in list(self._live):
+                self._client.abort(request_id)
+            self._fail_all(OverloadedError(f"the server is shutting down and gave this request {timeout_s:g} s more"))
+            return False
+        return True
+
+    async def close(self) -> None:
+        """End the engine. Requests in flight get an error. May be called twice."""
+        self._end(EngineError("the engine was closed"))
+        await self._client.close()
+        self._reader.cancel()
+        await asyncio.gather(self._reader, return_exceptions=True)
+
+    def render_metrics(self) -> bytes:
+        """Return the metrics as text; empty before the engine is ready."""
+        return b"" if self._instruments is None else self._instruments.render()
+
+    def _check_room(self) -> None:
+        if self._state != "ready" or self._processor is None:
+            self._refuse()
+        if len(self._live) + self._num_opening >= self.max_in_flight:
+            self._reject(
+                "queue_full", f"{self.max_in_flight} requests run or wait, which is all that this server takes"
+            )
+
+    def _refuse(self) -> NoReturn:
+        if self._state == "loading":
+            raise OverloadedError("the engine is loading: try again when /health says ok", retry_after_s=RETRY_AFTER_S)
+        if self._state == "draining":
+            self._reject("draining", "the server is shutting down and takes no new requests")
+        raise EngineError(f"the engine is not running: {self._failure}")
+
+    def _reject(self, reason: Rejection, message: str) -> NoReturn:
+        if self._instruments is not None:
+            self._instruments.count_rejection(reason)
+        raise OverloadedError(f"{message}: try again later", retry_after_s=RETRY_AFTER_S)
+
+    def _submit(self, ids: tuple[int, ...], sampling: SamplingParams, request_id: str | None) -> Generation:
+        if self._state != "ready" or self._processor is None:
+            self._refuse()
+        request = self._processor.make_request(request_id or uuid.uuid4().hex, ids, sampling)
+        if request.request_id in self._live:
+            raise errors.RequestError(f"request_id={request.request_id!r} is in flight already", param="request_id")
+        stream = RequestStream(request, self._processor.tokenizer)
+        generation = Generation(stream, lambda: self._abandon(request.request_id))
+        self._live[request.request_id] = (generation, Timing(time.monotonic()))
+        self._client.submit(request)
+        self._note_streams()
+        return generation
+
+    def _abandon(self, request_id: str) -> None:
+        self._client.abort(request_id)
+        self._retire(request_id, "abort", None)
+
+    async def _read_engine(self) -> None:
+        try:
+            text = await asyncio.to_thread(self._load_text)
+            while self._state != "dead":
+                self._take(await self._client.receive(), text)
+        except SlipstreamError as error:
+            self._end(error)
+        except Exception as error:
+            self._end(EngineError(f"the front end failed: {type(error).__name__}: {error}"))
+            raise
+
+    def _take(self, message: ToFrontend, text: TextParts) -> None:
+        if isinstance(message, Outputs):
+            if self._instruments is not None:
+                self._instruments.follow(message.stats)
+            for output in message.outputs:
+                self._take_output(output)
+        elif isinstance(message, Progress):
+            self._progress = message
+            if self._on_progress is not None:
+                self._on_progress(message)
+        elif isinstance(message, Ready):
+            self._processor = Processor(text, message.facts)
+            self._instruments = Instruments(self.model_name, message.facts)
+            if self._state == "loading":
+                self._state = "ready"
+            self._settled.set()
+        elif isinstance(message, Failed):
+            self._end(_error_of(message))
+        elif isinstance(message, Stopped):
+            self._end(EngineError("the engine stopped"))
+
+    def _take_output(self, output: RequestOutput) -> None:
+        request_id = output.request_id
+        if request_id not in self._live:
+            end = self._ending.pop(request_id, None) if output.finish_reason is not None else None
+            if end is not None and self._instruments is not None:
+                self._instruments.observe_end(Timing.with_phases(end, output))
+            return
+        generation, timing = self._live[request_id]
+        delta = generation.stream.feed(output)
+        if delta.token_ids and self._instruments is not None:
+            timing.observe(self._instruments, time.monotonic())
+        if generation.stream.is_cut and output.finish_reason is None:
+            self._client.abort(request_id)
+        if delta.finish_reason in ("error", "abort"):
+            generation.fail(EngineError(delta.error or "the engine ended the request"))
+        else:
+            generation.put(delta)
+        if delta.finish_reason is not None:
+            self._retire(request_id, delta.finish_reason, output if output.finish_reason is not None else None)
+
+    def _retire(self, request_id: str, finish_reason: Any, last: RequestOutput | None) -> None:
+        """Forget a request that ended; its times come with the engine's last word, which may still be on its way."""
+        generation, timing = self._live.pop(request_id)
+        end = timing.end_of(generation.stream, finish_reason, time.monotonic())
+        if last is None:
+            self._ending[request_id] = end
+        elif self._instruments is not None:
+            self._instruments.observe_end(Timing.with_phases(end, last))
+        self._note_streams()
+
+    def _note_streams(self) -> None:
+        if self._instruments is not None:
+            self._instruments.set_streams(len(self._live))
+        if not self._live:
+            self._idle.set()
+
+    def _end(self, error: SlipstreamError) -> None:
+        """The engine is gone, for good: one error for every request in flight."""
+        if self._state == "dead":
+            return
+        self._state = "dead"
+        self._failure = error
+        self._settled.set()
+        self._fail_all(EngineError(f"the engine died while this request ran: {error}"))
+        self._ending.clear()
+
+    def _fail_all(self, error: SlipstreamError) -> None:
+        for request_id, (generation, _) in list(self._live.items()):
+            generation.fail(error)
+            self._retire(request_id, "error", RequestOutput(request_id=request_id, finish_reason="error"))
+
+
+def _error_of(failed: Failed) -> SlipstreamError:
+    kind = getattr(errors, failed.kind, EngineError)
+    if not (isinstance(kind, type) and issubclass(kind, SlipstreamError)):
+        kind = EngineError
+    return kind(failed.reason)

@@ -1,0 +1,300 @@
+"""The engine in a Python program: prompts in, completions out, in this process.
+
+Not here: streams and many callers at once (async_llm), HTTP.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from slipstream.base.errors import EngineError, RequestError
+from slipstream.config.hardware import probe_hardware
+from slipstream.config.options import read_options
+from slipstream.config.resolve import resolve
+from slipstream.engine.interface import SyncEngine
+from slipstream.engine.spawn import start_inline
+from slipstream.frontend.processor import Processor, Prompt, TextParts
+from slipstream.frontend.stream import RequestStream
+from slipstream.text.messages import parse_messages
+from slipstream.wire.messages import EngineFacts, Failed, FinishReason, Outputs, Progress, Ready, Stopped
+from slipstream.wire.request import Request
+from slipstream.wire.sampling_params import SamplingParams
+
+_POLL_S = 0.5
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """What one prompt was answered with.
+
+    Args:
+        request_id: of this request.
+        prompt_token_ids: the prompt as the model saw it.
+        token_ids: returned tokens; one that ended the request is the last of them.
+        text: their text, without what ended it unless asked for.
+        finish_reason: `stop`, `length` or `error`.
+        stop_reason: the stop string, or the stop token id other than the model's own end, that ended it.
+        logprobs: one per token, or empty when not asked for.
+        num_verify_steps, num_draft_tokens, num_accepted: speculation over the returned tokens.
+        num_prefix_hit_tokens: prompt tokens found in the cache.
+        error: the message when finish_reason is `error`.
+    """
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    text: str
+    finish_reason: FinishReason
+    stop_reason: int | str | None = None
+    logprobs: tuple[float, ...] = ()
+    num_verify_steps: int = 0
+    num_draft_tokens: int = 0
+    num_accepted: int = 0
+    num_prefix_hit_tokens: int = 0
+    error: str | None = None
+
+
+class LLM:
+    """An engine with its tokenizer. Use it from one thread; close it, or use it as a context manager.
+
+    Args:
+        model: `demo`, or a checkpoint folder.
+        drafter: `auto`, `none`, `ngram`, `eagle3`, or a drafter's folder.
+        draft_len: drafts per step, or `auto`.
+        verification: how drafts are accepted.
+        device: where the engine runs.
+        on_progress: told of loading and warm-up.
+        options: any other option of the option table, by name.
+
+    Raises:
+        ConfigError: an option, or a combination of options, that cannot be resolved.
+        CheckpointError: the checkpoint cannot be loaded.
+        CapacityError: it does not fit.
+    """
+
+    def __init__(
+        self,
+        model: str = "demo",
+        *,
+        drafter: str = "auto",
+        draft_len: int | str = "auto",
+        verification: str = "auto",
+        device: str = "auto",
+        on_progress: Callable[[Progress], None] | None = None,
+        **options: Any,
+    ) -> None:
+        chosen = {
+            "model": model,
+            "drafter": drafter,
+            "draft_len": draft_len,
+            "verification": verification,
+            "device": device,
+        }
+        config = resolve(read_options(chosen | options), probe_hardware())
+        text = TextParts.load(config.model.path)
+        self._attach(start_inline(config, on_progress), text)
+
+    @classmethod
+    def over(cls, engine: SyncEngine, text: TextParts) -> LLM:
+        """Return an LLM over an engine that runs already; closing the LLM closes the engine.
+
+        Args:
+            engine: its next message is Ready.
+            text: tokenizer and template of its checkpoint.
+        """
+        llm = cls.__new__(cls)
+        llm._attach(engine, text)
+        return llm
+
+    @property
+    def facts(self) -> EngineFacts:
+        """Facts of the engine."""
+        return self._processor.facts
+
+    def generate(
+        self,
+        prompts: str | Sequence[int] | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> list[Completion]:
+        """Answer prompts together; they run side by side.
+
+        Args:
+            prompts: a text, a list of token ids, or a list of either.
+            params: for all of them, or one per prompt; None takes the defaults.
+
+        Returns:
+            One completion per prompt, in the order of the prompts.
+
+        Raises:
+            RequestError: a prompt or a parameter is not allowed; then nothing has run.
+            EngineError: the engine died.
+        """
+        many = _as_prompts(prompts)
+        return self._run([self._processor.tokenize(prompt) for prompt in many], params)
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]] | Sequence[Sequence[Mapping[str, Any]]],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        add_generation_prompt: bool = True,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[Completion]:
+        """Answer conversations together; see `generate`.
+
+        Args:
+            messages: one conversation, or a list of them; each message has `role` and `content`.
+            params: for all of them, or one per conversation.
+            add_generation_prompt: end with the opening of the assistant's turn.
+            template_kwargs: further variables of the chat template.
+        """
+        is_one = not messages or isinstance(messages[0], Mapping)
+        conversations = [messages] if is_one else messages
+        token_ids = [
+            self._processor.tokenize_chat(
+                parse_messages(_as_lists(conversation)),
+                add_generation_prompt=add_generation_prompt,
+                template_kwargs=template_kwargs,
+            )
+            for conversation in conversations
+        ]
+        return self._run(token_ids, params)
+
+    def close(self) -> None:
+        """End the engine. May be called twice."""
+        if self._engine is not None:
+            engine, self._engine = self._engine, None
+            engine.close()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _attach(self, engine: SyncEngine, text: TextParts) -> None:
+        self._engine: SyncEngine | None = engine
+        try:
+            while True:
+                for message in engine.poll(_POLL_S):
+                    if isinstance(message, Ready):
+                        self._processor = Processor(text, message.facts)
+                        return
+                    _raise_if_gone(message)
+        except BaseException:
+            self.close()
+            raise
+
+    def _run(
+        self, prompts: list[tuple[int, ...]], params: SamplingParams | Sequence[SamplingParams] | None
+    ) -> list[Completion]:
+        samplings = _as_params(params, len(prompts))
+        requests = [
+            self._processor.make_request(uuid.uuid4().hex, ids, sampling)
+            for ids, sampling in zip(prompts, samplings, strict=True)
+        ]
+        answers = [_Answer(request, self._processor) for request in requests]
+        engine = self._engine
+        if engine is None:
+            raise EngineError("this LLM is closed: make a new one")
+        running = {answer.stream.request.request_id: answer for answer in answers}
+        try:
+            for request in requests:
+                engine.submit(request)
+            while running:
+                for message in engine.poll(_POLL_S):
+                    if isinstance(message, Outputs):
+                        _take(message, running, engine)
+                    else:
+                        _raise_if_gone(message)
+        except EngineError:
+            self.close()
+            raise
+        finally:
+            if self._engine is not None:
+                for request_id in running:
+                    engine.abort(request_id)
+        return [answer.completion() for answer in answers]
+
+
+class _Answer:
+    """Collects the deltas of one request."""
+
+    def __init__(self, request: Request, processor: Processor) -> None:
+        self.stream = RequestStream(request, processor.tokenizer)
+        self.deltas = []
+
+    def completion(self) -> Completion:
+        stream, last = self.stream, self.deltas[-1]
+        return Completion(
+            request_id=stream.request.request_id,
+            prompt_token_ids=stream.request.prompt_token_ids,
+            token_ids=tuple(id_ for delta in self.deltas for id_ in delta.token_ids),
+            text="".join(delta.text for delta in self.deltas),
+            finish_reason=last.finish_reason,
+            stop_reason=last.stop_reason,
+            logprobs=tuple(value for delta in self.deltas for value in delta.logprobs),
+            num_verify_steps=stream.num_verify_steps,
+            num_draft_tokens=stream.num_draft_tokens,
+            num_accepted=stream.num_accepted,
+            num_prefix_hit_tokens=stream.num_prefix_hit_tokens,
+            error=last.error,
+        )
+
+
+def _take(outputs: Outputs, running: dict[str, _Answer], engine: SyncEngine) -> None:
+    for output in outputs.outputs:
+        answer = running.get(output.request_id)
+        if answer is None:
+            continue
+        delta = answer.stream.feed(output)
+        answer.deltas.append(delta)
+        if delta.finish_reason is not None:
+            del running[output.request_id]
+            if output.finish_reason is None:
+                engine.abort(output.request_id)
+
+
+def _raise_if_gone(message: object) -> None:
+    if isinstance(message, Failed):
+        raise EngineError(f"the engine died: {message.reason}")
+    if isinstance(message, Stopped):
+        raise EngineError("the engine stopped")
+
+
+def _as_prompts(prompts: object) -> list[Prompt]:
+    if isinstance(prompts, str):
+        return [prompts]
+    if not isinstance(prompts, Sequence):
+        raise RequestError(
+            f"prompts is {type(prompts).__name__}: give a text, token ids, or a list of either", param="prompts"
+        )
+    if prompts and all(type(item) is int for item in prompts):
+        return [prompts]
+    return list(prompts)
+
+
+def _as_params(params: object, num_prompts: int) -> list[SamplingParams]:
+    if params is None:
+        params = SamplingParams()
+    if isinstance(params, SamplingParams):
+        return [params] * num_prompts
+    if not isinstance(params, Sequence) or not all(isinstance(item, SamplingParams) for item in params):
+        raise RequestError(
+            f"params is {type(params).__name__}: give SamplingParams, or one per prompt in a list", param="params"
+        )
+    if len(params) != num_prompts:
+        raise RequestError(f"{num_prompts} prompts and {len(params)} params: give one per prompt", param="params")
+    return list(params)
+
+
+def _as_lists(conversation: object) -> object:
+    if isinstance(conversation, Sequence) and not isinstance(conversation, str):
+        return [dict(message) if isinstance(message, Mapping) else message for message in conversation]
+    return conversation

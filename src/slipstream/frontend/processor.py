@@ -1,0 +1,194 @@
+"""Turn what a caller asks for into a `wire.Request`: tokens, resolved limits, resolved seed. Or say why not."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from slipstream.base.errors import CheckpointError, ContextLengthError, RequestError
+from slipstream.text.chat_template import ChatTemplate
+from slipstream.text.tokenizer import Tokenizer
+from slipstream.wire.messages import EngineFacts
+from slipstream.wire.request import Request
+from slipstream.wire.sampling_params import SamplingParams
+
+Prompt = str | Sequence[int]
+"""Text, in which strings of control tokens are control tokens, or token ids."""
+
+CONTEXT_CODE = "context_length_exceeded"
+_SEED_BITS = 63
+
+
+class TextParts:
+    """The tokenizer and the chat template of a checkpoint.
+
+    Args:
+        tokenizer: of the checkpoint.
+        template: None when the checkpoint has none; conversations are then refused.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
+        self.tokenizer = tokenizer
+        self.template = template
+
+    @classmethod
+    def load(cls, folder: Path | str) -> TextParts:
+        """Load both from a checkpoint folder.
+
+        Raises:
+            CheckpointError: a file is missing or broken.
+        """
+        tokenizer = Tokenizer.load(folder)
+        return cls(tokenizer, ChatTemplate.find(folder, tokenizer))
+
+
+class Processor:
+    """Build requests for one engine.
+
+    Args:
+        text: tokenizer and template.
+        facts: limits of the engine.
+        clock: the engine's monotonic clock, in seconds.
+
+    Raises:
+        CheckpointError: the tokenizer has more tokens than the model.
+    """
+
+    def __init__(self, text: TextParts, facts: EngineFacts, *, clock: Callable[[], float] = time.monotonic) -> None:
+        if text.tokenizer.vocab_size > facts.vocab_size:
+            raise CheckpointError(
+                f"the tokenizer has {text.tokenizer.vocab_size} tokens, the model only {facts.vocab_size}: "
+                "take both from one checkpoint"
+            )
+        self.tokenizer = text.tokenizer
+        self.facts = facts
+        self._template = text.template
+        self._clock = clock
+        self._eos_token_ids = facts.eos_token_ids or text.tokenizer.eos_token_ids
+
+    def tokenize(self, prompt: Prompt, *, add_special_tokens: bool = True) -> tuple[int, ...]:
+        """Return the token ids of a prompt.
+
+        Args:
+            prompt: text or token ids.
+            add_special_tokens: apply the tokenizer's own prefix to text, if it has one.
+
+        Raises:
+            RequestError: it is empty, of another type, or holds an id outside the vocabulary.
+        """
+        if isinstance(prompt, str):
+            ids = self.tokenizer.encode(prompt, add_special_tokens=add_special_tokens)
+        elif isinstance(prompt, Sequence) and all(type(id_) is int for id_ in prompt):
+            ids = prompt
+        else:
+            raise RequestError(f"prompt is {type(prompt).__name__}: give text or a list of token ids", param="prompt")
+        self.check_ids(ids, "prompt")
+        if not ids:
+            raise RequestError("prompt is empty: give at least one token", param="prompt")
+        return tuple(ids)
+
+    def tokenize_chat(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        add_generation_prompt: bool = True,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> tuple[int, ...]:
+        """Return the token ids of a conversation.
+
+        Args:
+            messages: as `text.messages.parse_messages` returns them.
+            add_generation_prompt: end with the opening of the assistant's turn.
+            template_kwargs: further variables of the template.
+
+        Raises:
+            RequestError: there is no template, or it refuses the conversation.
+        """
+        if self._template is None:
+            raise RequestError(
+                "this checkpoint has no chat template: send a rendered prompt to /v1/completions", param="messages"
+            )
+        ids = self._template.encode(
+            messages, add_generation_prompt=add_generation_prompt, template_kwargs=template_kwargs
+        )
+        if not ids:
+            raise RequestError("the chat template rendered these messages to nothing", param="messages")
+        return tuple(ids)
+
+    def make_request(self, request_id: str, prompt_token_ids: tuple[int, ...], sampling: SamplingParams) -> Request:
+        """Resolve limits, end tokens and seed.
+
+        Args:
+            request_id: unique among the requests in flight.
+            prompt_token_ids: as `tokenize` or `tokenize_chat` returned them.
+            sampling: the caller's parameters.
+
+        Raises:
+            ContextLengthError: the prompt, or the prompt and max_tokens, cannot fit the context or the cache.
+            RequestError: a stop token id is outside the vocabulary.
+        """
+        self.check_ids(sampling.stop_token_ids, "stop_token_ids")
+        if sampling.top_k >= self.facts.vocab_size:
+            # Keeping every token is no filter, and a number without bound does not fit the wire.
+            sampling = msgspec.structs.replace(sampling, top_k=0)
+        eos = () if sampling.ignore_eos else self._eos_token_ids
+        return Request(
+            request_id=request_id,
+            prompt_token_ids=prompt_token_ids,
+            sampling=sampling,
+            seed=secrets.randbits(_SEED_BITS) if sampling.seed is None else sampling.seed,
+            max_seq_len=self._resolve_max_seq_len(len(prompt_token_ids), sampling.max_tokens),
+            stop_token_ids=tuple(dict.fromkeys((*eos, *sampling.stop_token_ids))),
+            eos_token_ids=eos,
+            arrival_s=self._clock(),
+        )
+
+    def check_ids(self, ids: Sequence[int], param: str) -> None:
+        """Refuse token ids outside the vocabulary.
+
+        Args:
+            ids: token ids.
+            param: the field that they came in.
+
+        Raises:
+            RequestError: it names the first id outside.
+        """
+        if ids and not 0 <= min(ids) <= max(ids) < self.facts.vocab_size:
+            outside = next(id_ for id_ in ids if not 0 <= id_ < self.facts.vocab_size)
+            raise RequestError(
+                f"{param} holds token id {outside}; ids run from 0 to {self.facts.vocab_size - 1}", param=param
+            )
+
+    def _resolve_max_seq_len(self, prompt_len: int, max_tokens: int | None) -> int:
+        context, cache = self.facts.max_model_len, self.facts.num_cache_tokens
+        if prompt_len > context - 1:
+            raise ContextLengthError(
+                f"the prompt has {prompt_len} tokens, and the context holds {context} with at least one to return: "
+                f"shorten the prompt to {context - 1} tokens",
+                param="prompt",
+                code=CONTEXT_CODE,
+            )
+        if prompt_len > cache - 1:
+            raise ContextLengthError(
+                f"the prompt has {prompt_len} tokens, and this engine's cache holds {cache} with at least one to "
+                f"return: shorten the prompt to {cache - 1} tokens, or start the engine with more cache",
+                param="prompt",
+                code=CONTEXT_CODE,
+            )
+        if max_tokens is None:
+            return min(context, cache)
+        seq_len = prompt_len + max_tokens
+        for limit, what in ((context, "the context"), (cache, "this engine's cache")):
+            if seq_len > limit:
+                raise ContextLengthError(
+                    f"the prompt has {prompt_len} tokens and max_tokens is {max_tokens}, which is {seq_len} together; "
+                    f"{what} holds {limit}: lower max_tokens to {limit - prompt_len}, or shorten the prompt",
+                    param="max_tokens",
+                    code=CONTEXT_CODE,
+                )
+        return seq_len

@@ -1,0 +1,1 @@
+"""Operations: contracts, references, selection. Knows nothing of requests."""

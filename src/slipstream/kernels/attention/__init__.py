@@ -1,0 +1,1 @@
+"""Paged attention: index scores, block selection, sparse and dense attention."""

@@ -1,0 +1,1 @@
+"""Index scores and the choice in one call."""

@@ -1,0 +1,1 @@
+"""Attention over all visible tokens of pages."""

@@ -1,0 +1,1 @@
+"""Best visible product of an index query with the keys of each block."""

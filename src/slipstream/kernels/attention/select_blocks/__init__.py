@@ -1,0 +1,1 @@
+"""Choice of the best blocks under a total order."""

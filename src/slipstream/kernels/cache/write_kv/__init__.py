@@ -1,0 +1,1 @@
+"""Scatter of keys, values and index keys into pages."""

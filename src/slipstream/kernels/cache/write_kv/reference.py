@@ -1,0 +1,45 @@
+"""Definition of `write_kv`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int64
+
+
+def write_kv(
+    k: Float[Tensor, "num_tokens num_kv_heads head_dim"],
+    v: Float[Tensor, "num_tokens num_kv_heads head_dim"],
+    k_pages: Float[Tensor, "num_pages page_size num_kv_heads head_dim"],
+    v_pages: Float[Tensor, "num_pages page_size num_kv_heads head_dim"],
+    slot_mapping: Int64[Tensor, "num_tokens"],
+    index_k: Float[Tensor, "num_tokens index_head_dim"] | None,
+    index_k_pages: Float[Tensor, "num_index_pages page_size index_head_dim"] | None,
+    index_slot_mapping: Int64[Tensor, "num_tokens"] | None,
+) -> None:
+    """See the contract."""
+    _scatter(((k, k_pages), (v, v_pages)), slot_mapping)
+    if index_k is not None and index_k_pages is not None and index_slot_mapping is not None:
+        _scatter(((index_k, index_k_pages),), index_slot_mapping)
+
+
+def _scatter(writes: tuple[tuple[Tensor, Tensor], ...], slots: Tensor) -> None:
+    """Write each (rows, pages) pair at the slots that are not negative."""
+    if not slots.numel():
+        return
+    kept: Tensor | None = None
+    if int(slots.min()) < 0:
+        # HAZARD: an index of -1 means the last slot to every indexing call; negative slots are taken out.
+        kept = (slots >= 0).nonzero().squeeze(1)
+        slots = slots.index_select(0, kept)
+    for rows, pages in writes:
+        page_size = pages.shape[1]
+        chosen = rows if kept is None else rows.index_select(0, kept)
+        if pages.stride(0) == page_size * pages.stride(1):
+            # view, not reshape: a copy would take the writes with it.
+            pages.view(-1, *pages.shape[2:]).index_copy_(0, slots, chosen.to(pages.dtype))
+        else:
+            pages.index_put_((slots // page_size, slots % page_size), chosen.to(pages.dtype))

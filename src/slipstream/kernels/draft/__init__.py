@@ -1,0 +1,1 @@
+"""Integer arithmetic of drafters: which rows to run, where they are stored, what a history suggests."""

@@ -1,0 +1,1 @@
+"""Drafts copied from an earlier occurrence of the last tokens."""

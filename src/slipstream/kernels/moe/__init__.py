@@ -1,0 +1,1 @@
+"""Routing to experts and their arithmetic."""

@@ -1,0 +1,1 @@
+"""Sigmoid routing with a selection-only bias."""

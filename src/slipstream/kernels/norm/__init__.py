@@ -1,0 +1,1 @@
+"""Root-mean-square norms, alone and fused with what follows."""

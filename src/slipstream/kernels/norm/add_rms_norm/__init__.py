@@ -1,0 +1,1 @@
+"""Residual addition followed by RMSNorm."""

@@ -1,0 +1,1 @@
+"""Per-head RMSNorm followed by partial rotary embedding."""

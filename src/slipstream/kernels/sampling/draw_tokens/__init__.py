@@ -1,0 +1,1 @@
+"""One token per row, by arg-max over logits and noise."""

@@ -1,0 +1,1 @@
+"""Min-p, top-k and top-p."""

@@ -1,0 +1,1 @@
+"""Longest accepted prefix of a draft chain."""

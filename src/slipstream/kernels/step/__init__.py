@@ -1,0 +1,1 @@
+"""Changes to the row state at the end of a step."""

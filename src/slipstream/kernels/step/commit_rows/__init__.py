@@ -1,0 +1,1 @@
+"""Advance rows by what a step emitted."""

@@ -1,0 +1,1 @@
+"""Leave drafts in the rows for the next step."""

@@ -1,0 +1,1 @@
+"""Modules with explicit tensor arguments."""

@@ -1,0 +1,1 @@
+"""The catalogue of metrics and their text exposition. No policy."""

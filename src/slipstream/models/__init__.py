@@ -1,0 +1,1 @@
+"""Networks and their weight rules, one folder each."""

@@ -1,0 +1,1 @@
+"""The MiniMax-M3 target."""

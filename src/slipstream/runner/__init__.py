@@ -1,0 +1,1 @@
+"""Building, memory, rows and the step. Executes a plan, never changes one."""

@@ -1,0 +1,101 @@
+"""Execute step plans. The runner follows a plan to the letter and never changes one.
+
+`submit` launches and returns; `collect` waits, in `handoff`. With overlap the caller submits step N+1 before it
+collects step N; both work on the same rows, in order.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from slipstream.base.errors import EngineError
+from slipstream.config.bytes import TARGET_GROUP
+from slipstream.runner import handoff, step
+from slipstream.runner.handoff import PendingRuns, StepHandle
+from slipstream.runner.inputs import chunk_batch, ladder_batch
+from slipstream.runner.step import BatchChoice, StepParts
+from slipstream.sampling.classes import SamplingClass, sampling_class_of
+from slipstream.wire.sampling_params import SamplingParams
+from slipstream.wire.step import PageEdit, PrefillChunk, RowStart, StepPlan, StepResult
+
+
+class Runner:
+    """The device side of an engine, driven by plans.
+
+    Args:
+        parts: built by `runner.build`.
+        draft_len: K of the longest rung.
+        device: where the tensors live.
+    """
+
+    def __init__(self, parts: StepParts, *, draft_len: int, device: torch.device) -> None:
+        self._parts = parts
+        self._draft_len = draft_len
+        self._device = device
+        self._sampling_host: dict[int, SamplingParams] = {}
+
+    @torch.inference_mode()
+    def submit(self, plan: StepPlan) -> StepHandle:
+        """Launch one step; nothing waits.
+
+        Raises:
+            EngineError: the plan asks for more drafts than the rows hold.
+        """
+        if plan.draft_len > self._draft_len:
+            raise EngineError(f"a plan asks for {plan.draft_len} drafts, the rows hold {self._draft_len}")
+        self._apply_starts(plan.starts, plan.page_edits)
+        pending: list[PendingRuns] = []
+        if plan.decode_rows:
+            pending.append(self._run_ladders(plan.decode_rows, plan.draft_len))
+        if plan.chunks:
+            runs = self._run_chunks(plan.chunks)
+            if runs is not None:
+                pending.append(runs)
+        return StepHandle(step_id=plan.step_id, pending=tuple(pending))
+
+    def collect(self, handle: StepHandle) -> StepResult:
+        """Wait for a launched step and return its results."""
+        return handoff.collect(handle)
+
+    @torch.inference_mode()
+    def warm_up(self) -> None:
+        """Run the decode step once on a padding row: code paths load, no row and no page changes."""
+        scratch = torch.full((1,), self._parts.rows.scratch_row, dtype=torch.int64, device=self._device)
+        batch = ladder_batch(self._parts.rows, self._parts.tables, scratch, self._draft_len, self._parts.page_size)
+        for sampling_class in SamplingClass:
+            step.run_ladders(self._parts, batch, BatchChoice((), sampling_class, ()))
+
+    def _apply_starts(self, starts: tuple[RowStart, ...], edits: tuple[PageEdit, ...]) -> None:
+        parts = self._parts
+        prefix_pages = {start.row: start.num_computed_tokens // parts.page_size for start in starts}
+        for start in starts:
+            parts.rows.start(start)
+            parts.tables.clear(start.row)
+            self._sampling_host[start.row] = start.sampling
+        for edit in edits:
+            parts.tables.write(edit.group, edit.row, edit.first, edit.pages)
+            num_shared = prefix_pages.get(edit.row, 0)
+            if parts.pools.poison:
+                num_kept = max(num_shared - edit.first, 0)
+                parts.pools.poison_pages(edit.group, list(edit.pages[num_kept:]))
+            if edit.group == TARGET_GROUP and 0 <= num_shared - 1 - edit.first < len(edit.pages):
+                step.restore_carry_tap(parts, edit.row, num_shared, edit.pages[num_shared - 1 - edit.first])
+
+    def _run_ladders(self, decode_rows: tuple[int, ...], draft_len: int) -> PendingRuns:
+        rows = torch.tensor(decode_rows, dtype=torch.int64, device=self._device)
+        batch = ladder_batch(self._parts.rows, self._parts.tables, rows, draft_len, self._parts.page_size)
+        return step.run_ladders(self._parts, batch, self._choice(decode_rows))
+
+    def _run_chunks(self, chunks: tuple[PrefillChunk, ...]) -> PendingRuns | None:
+        batch = chunk_batch(self._parts.rows, self._parts.tables, chunks, self._parts.page_size, self._device)
+        is_last = tuple(chunk.is_last for chunk in chunks)
+        last_rows = tuple(chunk.row for chunk in chunks if chunk.is_last)
+        return step.run_chunks(self._parts, batch, is_last, self._choice(last_rows))
+
+    def _choice(self, rows: tuple[int, ...]) -> BatchChoice:
+        params = [self._sampling_host[row] for row in rows]
+        return BatchChoice(
+            rows=rows,
+            sampling_class=sampling_class_of(params),
+            wants_logprobs=tuple(one.logprobs is not None for one in params),
+        )

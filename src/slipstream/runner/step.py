@@ -1,0 +1,220 @@
+"""One step on the device: verify, accept, commit, draft for the ladders; then the prompt chunks.
+
+The order is fixed: K, V and index-K are written before attention reads them, the verdict advances the rows, and the
+drafter proposes for the next step from the taps of the accepted rows. Nothing here reads the device; `handoff` does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from slipstream.batch.step_inputs import StepInputs
+from slipstream.cache.physical.pools import PagePools
+from slipstream.cache.physical.tables import PageTables
+from slipstream.config.bytes import TARGET_GROUP
+from slipstream.kernels.step.commit_rows.contract import commit_rows
+from slipstream.kernels.step.store_drafts.contract import store_drafts
+from slipstream.models.interface import LayerCache, TargetModel
+from slipstream.runner.handoff import PendingRuns
+from slipstream.runner.inputs import ChunkBatch, LadderBatch
+from slipstream.runner.rows import RowState
+from slipstream.sampling.classes import SamplingClass
+from slipstream.sampling.logprobs import chosen_logprobs
+from slipstream.sampling.verify import Verdict, verify
+from slipstream.speculation.interface import DraftCache, Drafter, ObserveInputs, ProposeInputs
+from slipstream.wire.ids import NO_ROW, SKIP_SLOT
+
+
+@dataclass(frozen=True, slots=True)
+class StepParts:
+    """What a step works on; built once, by `runner.build`."""
+
+    model: TargetModel
+    drafter: Drafter
+    rows: RowState
+    tables: PageTables
+    pools: PagePools
+    layer_caches: tuple[LayerCache, ...]
+    draft_cache: DraftCache
+    page_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchChoice:
+    """What the host knows of a batch's rows and chooses the rung by."""
+
+    rows: tuple[int, ...]  # real rows, padding left out
+    sampling_class: SamplingClass
+    wants_logprobs: tuple[bool, ...]
+
+
+def run_ladders(parts: StepParts, batch: LadderBatch, choice: BatchChoice) -> PendingRuns:
+    """Verify every row's drafts, commit what was accepted, draft again.
+
+    Args:
+        parts: the engine's device side.
+        batch: from `inputs.ladder_batch`.
+        choice: what the host chose for the batch.
+
+    Returns:
+        Unread results, one entry per real row.
+    """
+    output = parts.model.forward(batch.step, parts.layer_caches)
+    _keep_boundary_taps(parts, batch.step, output.aux_hidden_states)
+    num_reqs, query_len = batch.base_positions.shape[0], batch.query_len
+    logits = parts.model.compute_logits(output.hidden).unflatten(0, (num_reqs, query_len))
+    taps = output.aux_hidden_states.unflatten(0, (num_reqs, query_len))
+    num_drafts = (batch.draft_tokens >= 0).sum(dim=1)
+    return _verify_and_draft(
+        parts, logits, taps, batch.draft_tokens, batch.row_of_batch, batch.base_positions, num_drafts, choice
+    )
+
+
+def run_chunks(
+    parts: StepParts, batch: ChunkBatch, is_last: tuple[bool, ...], choice: BatchChoice
+) -> PendingRuns | None:
+    """Compute prompt chunks; the rows whose prompt is complete draw their first token and draft.
+
+    Args:
+        parts: the engine's device side.
+        batch: from `inputs.chunk_batch`.
+        is_last: per chunk, whether it completes its row's known tokens.
+        choice: rows and sampling of the last chunks only, in chunk order.
+
+    Returns:
+        Unread results of the last chunks, or None when there is none.
+    """
+    output = parts.model.forward(batch.step, parts.layer_caches)
+    taps = output.aux_hidden_states
+    _keep_boundary_taps(parts, batch.step, taps)
+    _observe(parts, batch, taps)
+    rows = parts.rows
+    rows.carry_taps[batch.row_of_batch] = taps[batch.last_token]
+    rows.num_computed_tokens[batch.row_of_batch] = batch.num_computed_tokens
+    if not any(is_last):
+        return None
+    done = torch.tensor([index for index, last in enumerate(is_last) if last], device=taps.device)
+    ends = batch.last_token[done]
+    logits = parts.model.compute_logits(output.hidden[ends]).unsqueeze(1)
+    no_drafts = torch.empty((len(done), 0), dtype=torch.int64, device=taps.device)
+    return _verify_and_draft(
+        parts,
+        logits,
+        taps[ends].unsqueeze(1),
+        no_drafts,
+        batch.row_of_batch[done],
+        batch.num_computed_tokens[done] - 1,
+        torch.zeros(len(done), dtype=torch.int64, device=taps.device),
+        choice,
+    )
+
+
+def _verify_and_draft(
+    parts: StepParts,
+    logits: Tensor,
+    taps: Tensor,
+    draft_tokens: Tensor,
+    row_of_batch: Tensor,
+    base_positions: Tensor,
+    num_drafts: Tensor,
+    choice: BatchChoice,
+) -> PendingRuns:
+    rows = parts.rows
+    sampling = rows.sampling(row_of_batch)
+    verdict = verify(logits, draft_tokens, base_positions, sampling, choice.sampling_class)
+    written_rows = row_of_batch.masked_fill(base_positions < 0, NO_ROW)
+    commit_rows(
+        written_rows,
+        base_positions,
+        verdict.num_accepted,
+        verdict.emitted,
+        num_computed_tokens=rows.num_computed_tokens,
+        last_token=rows.last_token,
+        token_history=rows.history,
+    )
+    if parts.drafter.spec.draft_len:
+        drafts = _propose(parts, verdict, taps, row_of_batch, base_positions, choice)
+        store_drafts(written_rows, drafts, rows.draft_tokens)
+    logprobs = chosen_logprobs(logits, verdict.emitted) if any(choice.wants_logprobs) else None
+    return PendingRuns(
+        rows=choice.rows,
+        emitted=verdict.emitted,
+        num_accepted=verdict.num_accepted,
+        num_draft_tokens=num_drafts,
+        is_finite=verdict.is_finite,
+        logprobs=logprobs,
+        wants_logprobs=choice.wants_logprobs,
+    )
+
+
+def _propose(
+    parts: StepParts,
+    verdict: Verdict,
+    taps: Tensor,
+    row_of_batch: Tensor,
+    base_positions: Tensor,
+    choice: BatchChoice,
+) -> Tensor:
+    rows = parts.rows
+    return parts.drafter.propose(
+        ProposeInputs(
+            emitted=verdict.emitted,
+            num_accepted=verdict.num_accepted,
+            base_positions=base_positions,
+            max_seq_lens=rows.max_seq_len[row_of_batch],
+            taps=taps,
+            page_table=parts.tables.table(TARGET_GROUP)[row_of_batch],
+            sampling=rows.sampling(row_of_batch),
+            history=rows.history[row_of_batch] if parts.drafter.spec.needs_history else rows.history[:0],
+            is_greedy=choice.sampling_class is SamplingClass.GREEDY,
+        ),
+        parts.draft_cache,
+    )
+
+
+def _observe(parts: StepParts, batch: ChunkBatch, taps: Tensor) -> None:
+    if not parts.drafter.spec.aux_layer_ids:
+        return
+    attention = batch.step.attention
+    previous = torch.roll(taps, shifts=1, dims=0)
+    previous[batch.first_token] = parts.rows.carry_taps[batch.row_of_batch]
+    has_row = attention.positions > 0
+    parts.drafter.observe(
+        ObserveInputs(
+            token_ids=batch.step.token_ids,
+            positions=attention.positions,
+            previous_taps=previous,
+            slot_mapping=attention.slot_mapping.masked_fill(~has_row, SKIP_SLOT),
+        ),
+        parts.draft_cache,
+    )
+
+
+def _keep_boundary_taps(parts: StepParts, step: StepInputs, taps: Tensor) -> None:
+    """Keep the tap of every page's last position: what the first draft row after a prefix hit needs.
+
+    Tokens that close no page rewrite the null page's entry with its own value, so the shape stays static.
+    """
+    if not taps.shape[1]:
+        return
+    boundary_taps = parts.pools.layer("boundary_taps", 0)
+    slots = step.attention.slot_mapping
+    closes_page = (slots >= 0) & ((slots + 1) % parts.page_size == 0)
+    pages = torch.where(closes_page, slots // parts.page_size, 0)
+    boundary_taps[pages] = torch.where(closes_page.unsqueeze(1), taps.to(boundary_taps.dtype), boundary_taps[pages])
+
+
+def restore_carry_tap(parts: StepParts, row: int, num_prefix_pages: int, last_page: int) -> None:
+    """Give a row that starts after a prefix hit the tap of the hit's last position.
+
+    Args:
+        parts: the engine's device side.
+        row: the row that starts.
+        num_prefix_pages: full pages found by prefix; 0 leaves the carry as it is.
+        last_page: page id (group target) of the last of them.
+    """
+    if num_prefix_pages and parts.pools.has("boundary_taps"):
+        parts.rows.carry_taps[row] = parts.pools.layer("boundary_taps", 0)[last_page].to(parts.rows.carry_taps.dtype)

@@ -1,0 +1,1 @@
+"""Life cycle, order, budgets, plans and commits. No tensors."""

@@ -1,0 +1,1 @@
+"""HTTP: schema, routes, error mapping. No tensors."""

@@ -1,0 +1,1 @@
+"""The HTTP schema: field tables, request models, response shapes."""

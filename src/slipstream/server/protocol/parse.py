@@ -1,0 +1,176 @@
+"""A request body to a checked request, or an error that names the field."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+from pydantic import BaseModel, ValidationError
+
+from slipstream.base.errors import RequestError, UnsupportedFeature
+from slipstream.server.protocol.endpoints import Endpoint
+from slipstream.server.protocol.fields import is_neutral
+from slipstream.server.protocol.requests import ChatRequest, SamplingFields
+from slipstream.wire.sampling_params import SamplingParams
+
+_MAX_SHOWN = 80
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def parse_json(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in a body.
+
+    Raises:
+        RequestError: the body is not one JSON object in UTF-8.
+    """
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RequestError(f"the body is not JSON in UTF-8: {error}") from error
+    if not isinstance(value, dict):
+        raise RequestError(f"the body is {_show(value)}: send a JSON object")
+    return value
+
+
+def parse_fields(endpoint: Endpoint, model: type[_Model], fields: dict[str, Any]) -> _Model:
+    """Return the accepted fields of a request.
+
+    Args:
+        endpoint: whose tables apply.
+        model: its request model.
+        fields: the body.
+
+    Raises:
+        UnsupportedFeature: a refused field asks for something.
+        RequestError: an unknown field, or a value of the wrong type.
+    """
+    ignored = {field.name for field in endpoint.ignored}
+    refused = {field.name: field for field in endpoint.refused}
+    accepted: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name in model.model_fields:
+            if value is not None:
+                accepted[name] = value
+        elif name in refused:
+            if not is_neutral(value, refused[name]):
+                raise UnsupportedFeature(
+                    f"{name}={_show(value)}: {refused[name].reason}", param=name, code="unsupported_feature"
+                )
+        elif name not in ignored:
+            raise RequestError(
+                f"{_show(name)} is not a field of {endpoint.path}: leave it out; it accepts "
+                f"{', '.join(model.model_fields)}",
+                param=name[:_MAX_SHOWN],
+                code="unknown_field",
+            )
+    try:
+        return model.model_validate(accepted)
+    except ValidationError as error:
+        raise _explain(error, model) from error
+
+
+def sampling_of(request: SamplingFields, *, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
+    """Return the sampling parameters of a request.
+
+    Args:
+        request: its accepted fields.
+        max_tokens: most tokens to return.
+        logprobs: as `SamplingParams` has it.
+
+    Raises:
+        RequestError: a value outside its range.
+    """
+    stop = request.stop if request.stop is not None else ()
+    return SamplingParams(
+        temperature=request.temperature,
+        top_k=request.top_k,
+        top_p=request.top_p,
+        min_p=request.min_p,
+        seed=request.seed,
+        max_tokens=max_tokens,
+        stop=(stop,) if isinstance(stop, str) else tuple(stop),
+        stop_token_ids=tuple(request.stop_token_ids),
+        ignore_eos=request.ignore_eos,
+        logprobs=logprobs,
+        skip_special_tokens=request.skip_special_tokens,
+        include_stop_str_in_output=request.include_stop_str_in_output,
+    )
+
+
+def wants_usage(request: SamplingFields) -> bool:
+    """Return whether a stream ends with its usage.
+
+    Raises:
+        RequestError: stream_options without stream, or an option that is not served.
+    """
+    options = request.stream_options
+    if options is None:
+        return False
+    if not request.stream:
+        raise RequestError("stream_options without stream: set stream to true", param="stream_options")
+    if options.continuous_usage_stats:
+        raise UnsupportedFeature(
+            "stream_options.continuous_usage_stats: usage in every chunk is not served; include_usage is",
+            param="stream_options",
+            code="unsupported_feature",
+        )
+    return bool(options.include_usage)
+
+
+def chat_max_tokens(request: ChatRequest) -> int | None:
+    """Return the most tokens that a chat request allows; None means the rest of the context.
+
+    Raises:
+        RequestError: both spellings are given, with different values.
+    """
+    given = {value for value in (request.max_tokens, request.max_completion_tokens) if value is not None}
+    if len(given) > 1:
+        raise RequestError(
+            f"max_tokens={request.max_tokens} and max_completion_tokens={request.max_completion_tokens}: give one",
+            param="max_completion_tokens",
+        )
+    return given.pop() if given else None
+
+
+def parse_prompts(value: object) -> list[str | list[int]]:
+    """Return the prompts of a completion request.
+
+    Raises:
+        RequestError: it is none of a text, token ids, a list of texts, a list of token ids.
+    """
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, list) and value:
+        if _is_ids(value):
+            return [value]
+        if all(isinstance(item, str) for item in value) or all(_is_ids(item) for item in value):
+            return value
+    raise RequestError(
+        f"prompt={_show(value)} is not allowed: a string, a list of token ids, or a list of either that is not empty",
+        param="prompt",
+    )
+
+
+def _is_ids(value: object) -> bool:
+    return isinstance(value, list) and all(type(item) is int for item in value)
+
+
+def _explain(error: ValidationError, model: type[BaseModel]) -> RequestError:
+    first = error.errors(include_url=False, include_context=False)[0]
+    where = first["loc"]
+    field = str(where[0])
+    meaning = model.model_fields[field].description
+    if first["type"] == "missing":
+        return RequestError(f"{field} is missing; {field}: {meaning}", param=field)
+    # The rest of the location names branches of a union too; only positions in a list help the caller.
+    place = field + "".join(f"[{part}]" for part in where[1:] if isinstance(part, int))
+    given = _show(first["input"])
+    return RequestError(f"{place}={given} is not allowed ({first['msg']}); {field}: {meaning}", param=field)
+
+
+def _show(value: object) -> str:
+    try:
+        text = msgspec.json.encode(value).decode()
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError, OverflowError):
+        text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"

@@ -1,0 +1,52 @@
+"""What every route has at hand."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from fastapi import Request, Response
+
+from slipstream.frontend.async_llm import AsyncLLM
+from slipstream.server.body import read_object
+from slipstream.server.errors import RefusedRequest
+
+
+@dataclass(frozen=True)
+class ServerContext:
+    """The engine's front end and the limits of the server.
+
+    Args:
+        llm: serves the requests.
+        max_body_bytes: longest body.
+        started: when the server started, in Unix seconds.
+    """
+
+    llm: AsyncLLM
+    max_body_bytes: int
+    started: int = field(default_factory=lambda: int(time.time()))
+
+    async def read(self, request: Request) -> dict[str, Any]:
+        """Return the JSON object of a request's body."""
+        return await read_object(request, self.max_body_bytes)
+
+    def check_model(self, name: str | None) -> None:
+        """Refuse a model that is not served.
+
+        Raises:
+            RefusedRequest: 404.
+        """
+        if name is not None and name != self.llm.model_name:
+            raise RefusedRequest(
+                404,
+                f"model={name[:80]!r} is not served here: ask for {self.llm.model_name!r}",
+                param="model",
+                code="model_not_found",
+            )
+
+
+def json_response(message: msgspec.Struct, status: int = 200) -> Response:
+    """Return a message as JSON."""
+    return Response(msgspec.json.encode(message), status, media_type="application/json")

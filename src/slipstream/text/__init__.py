@@ -1,0 +1,1 @@
+"""Tokens, text and messages. Knows nothing of HTTP or of the engine."""

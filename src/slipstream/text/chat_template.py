@@ -1,0 +1,189 @@
+"""Messages to a prompt, by the checkpoint's own chat template: the one door to jinja2.
+
+The template is the checkpoint's, never a request's, and runs in a sandbox all the same. What users wrote cannot
+become a control token (see control).
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from slipstream.base.errors import CheckpointError, RequestError
+from slipstream.text.checkpoint_files import read_object, read_text
+from slipstream.text.control import ControlText, Marks
+from slipstream.text.tokenizer import Tokenizer
+
+RESERVED_KWARGS = frozenset({"messages", "tools", "documents", "add_generation_prompt", "chat_template"})
+"""Template variables that `chat_template_kwargs` may not set: they have request fields of their own."""
+
+
+class _GenerationBlock(Extension):
+    """`{% generation %}…{% endgeneration %}`: a mark for training; the content is rendered as it stands."""
+
+    tags = {"generation"}  # noqa: RUF012 (the base class declares it so)
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class _TemplateRefusal(jinja2.TemplateError):
+    """The template called raise_exception: the conversation is not one it can render."""
+
+
+class ChatTemplate:
+    """The chat template of one checkpoint.
+
+    Args:
+        source: the template.
+        tokenizer: whose control tokens the template writes; its named tokens are variables of the template.
+
+    Raises:
+        CheckpointError: the source is not a template.
+    """
+
+    def __init__(self, source: str, tokenizer: Tokenizer) -> None:
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _GenerationBlock]
+        )
+        environment.filters["tojson"] = _to_json
+        environment.globals["raise_exception"] = _raise_exception
+        environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+        try:
+            self._template = environment.from_string(source)
+        except jinja2.TemplateError as error:
+            raise CheckpointError(f"the chat template does not compile: {error}") from error
+        self._source = source
+        self._tokenizer = tokenizer
+        self._control = ControlText(tokenizer.control_ids)
+
+    @classmethod
+    def find(cls, folder: Path | str, tokenizer: Tokenizer) -> ChatTemplate | None:
+        """Return the template of a checkpoint folder, or None when it has none.
+
+        Looked for in this order: chat_template.jinja, chat_template.json, tokenizer_config.json.
+
+        Raises:
+            CheckpointError: a file is broken, or the template does not compile.
+        """
+        folder = Path(folder)
+        if (folder / "chat_template.jinja").exists():
+            return cls(read_text(folder / "chat_template.jinja"), tokenizer)
+        for name in ("chat_template.json", "tokenizer_config.json"):
+            if (folder / name).exists():
+                source = read_object(folder / name).get("chat_template")
+                if isinstance(source, list):
+                    named = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
+                    source = named.get("default")
+                if isinstance(source, str):
+                    return cls(source, tokenizer)
+        return None
+
+    def encode(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        add_generation_prompt: bool = True,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Return the token ids of a conversation.
+
+        Args:
+            messages: as `messages.parse_messages` returns them.
+            add_generation_prompt: end with the opening of the assistant's turn.
+            template_kwargs: further variables of the template, such as thinking_mode.
+
+        Raises:
+            RequestError: the template refuses the conversation or fails on it, or a variable is not allowed.
+        """
+        rendered, marks = self._render(messages, add_generation_prompt, template_kwargs)
+        return self._tokenizer.encode_marked(rendered, marks.restore)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        add_generation_prompt: bool = True,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Return the text of a conversation, to look at; `encode` knows more than this text says."""
+        rendered, marks = self._render(messages, add_generation_prompt, template_kwargs)
+        return marks.show(rendered)
+
+    def _render(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        add_generation_prompt: bool,
+        template_kwargs: Mapping[str, Any] | None,
+    ) -> tuple[str, Marks]:
+        extra = dict(template_kwargs or {})
+        self._check_kwargs(extra)
+        strings = [text for message in messages for text in message.values()]
+        marks = self._control.marks([self._source, *strings, *_strings_of(extra)])
+        try:
+            rendered = self._template.render(
+                **self._tokenizer.named_tokens,
+                **extra,
+                messages=[_hidden(message, marks) for message in messages],
+                tools=None,
+                documents=None,
+                add_generation_prompt=add_generation_prompt,
+            )
+        except _TemplateRefusal as error:
+            reason = marks.show(str(error))
+            raise RequestError(f"the chat template refused the messages: {reason}", param="messages") from error
+        except Exception as error:
+            reason = marks.show(f"{type(error).__name__}: {error}")
+            raise RequestError(f"the chat template failed on these messages ({reason})", param="messages") from error
+        return rendered, marks
+
+    def _check_kwargs(self, extra: Mapping[str, Any]) -> None:
+        taken = sorted((RESERVED_KWARGS | self._tokenizer.named_tokens.keys()) & extra.keys())
+        if taken:
+            raise RequestError(
+                f"chat_template_kwargs may not set {', '.join(taken)}: use the request's own fields",
+                param="chat_template_kwargs",
+            )
+        if any(self._control.occurs_in(text) for text in _strings_of(extra)):
+            raise RequestError(
+                "chat_template_kwargs holds the text of a control token: leave it out", param="chat_template_kwargs"
+            )
+
+
+def _hidden(message: Mapping[str, str], marks: Marks) -> dict[str, str]:
+    hide = marks.hide_own_words if message["role"] == "assistant" else marks.hide
+    return {field: text if field == "role" else hide(text) for field, text in message.items()}
+
+
+def _strings_of(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping):
+        return [text for pair in value.items() for part in pair for text in _strings_of(part)]
+    if isinstance(value, list | tuple):
+        return [text for part in value for text in _strings_of(part)]
+    return []
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise _TemplateRefusal(message)

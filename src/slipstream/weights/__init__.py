@@ -1,0 +1,1 @@
+"""Formats, rules and the streaming loader. Holds no module classes."""

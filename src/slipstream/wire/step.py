@@ -1,0 +1,95 @@
+"""What the scheduler hands to the runner for one step, and what comes back. Integers and strings only."""
+
+from __future__ import annotations
+
+import msgspec
+
+from slipstream.wire.sampling_params import SamplingParams
+
+
+class RowStart(msgspec.Struct, frozen=True, kw_only=True):
+    """A row begins a request's life in this step; it overwrites everything the row held before.
+
+    Args:
+        row: the row, 0 <= row < max_rows.
+        token_ids: every token known so far: the prompt, and after a preemption also what was emitted.
+        num_computed_tokens: tokens found by prefix; a multiple of page_size and below len(token_ids).
+        max_seq_len: positions at or past this are never written.
+        sampling: temperature, top_k, top_p, min_p, logprobs are read.
+        seed: 64-bit key of the request's noise.
+    """
+
+    row: int
+    token_ids: tuple[int, ...]
+    num_computed_tokens: int
+    max_seq_len: int
+    sampling: SamplingParams
+    seed: int
+
+
+class PageEdit(msgspec.Struct, frozen=True, kw_only=True):
+    """Entries [first, first + len(pages)) of one row's page table in one cache group become `pages`."""
+
+    group: str
+    row: int
+    first: int
+    pages: tuple[int, ...]
+
+
+class PrefillChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """Compute tokens [start, end) of a row's known tokens; the last chunk also draws the first new token."""
+
+    row: int
+    start: int
+    end: int
+    is_last: bool
+
+
+class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """One step. Nothing in it depends on what the previous step accepted.
+
+    Order of execution: starts, page edits, decode rows (as one ladder batch), prefill chunks.
+
+    Args:
+        step_id: counts up by one.
+        starts: rows that begin a request's life.
+        page_edits: page-table entries to write; a row's entries past its pages are the null page. A RowStart
+            clears the row's tables first.
+        decode_rows: rows that verify their drafts and emit 1 to draft_len + 1 tokens; ascending, unique.
+        chunks: prompt pieces to prefill, at most one per row, never a row of decode_rows.
+        draft_len: K of this step; 0 is plain decoding.
+    """
+
+    step_id: int
+    starts: tuple[RowStart, ...] = ()
+    page_edits: tuple[PageEdit, ...] = ()
+    decode_rows: tuple[int, ...] = ()
+    chunks: tuple[PrefillChunk, ...] = ()
+    draft_len: int = 0
+
+
+class TokenRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What one row emitted in one step.
+
+    Args:
+        row: the row.
+        token_ids: num_accepted + 1 tokens in order; the scheduler cuts them at a stop or a limit.
+        num_draft_tokens: drafts that were verified (placeholders not counted); 0 after a last chunk.
+        num_accepted: accepted drafts, without the target's own token.
+        logprobs: raw log-probability of each emitted token, or empty when nobody asked.
+        is_finite: False when the row's logits held NaN or infinity; the request ends with an error.
+    """
+
+    row: int
+    token_ids: tuple[int, ...]
+    num_draft_tokens: int
+    num_accepted: int
+    logprobs: tuple[float, ...] = ()
+    is_finite: bool = True
+
+
+class StepResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The runs of one step: one per decode row and one per last chunk, in plan order."""
+
+    step_id: int
+    runs: tuple[TokenRun, ...]

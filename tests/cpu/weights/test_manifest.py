@@ -1,0 +1,75 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from slipstream.base.errors import CheckpointError
+from slipstream.weights.manifest import build_manifest
+from slipstream.weights.reader import CheckpointReader
+from slipstream.weights.rules import IgnoreRule, WeightRule
+from support.tiny_tensors import write_shards, write_single
+
+RULE = WeightRule("p", "w", (2, 3))
+
+
+def test_every_tensor_is_used_or_ignored_with_a_reason(tmp_path: Path) -> None:
+    folder = write_single(tmp_path, {"w": torch.zeros(2, 3), "vision.a": torch.zeros(1), "vision.b": torch.zeros(1)})
+    with CheckpointReader(folder) as reader:
+        manifest = build_manifest(reader, [RULE], [IgnoreRule(r"vision\..*", "no images")])
+    assert manifest.ignored == (("vision.a", "no images"), ("vision.b", "no images"))
+    assert manifest.rules == (RULE,)
+
+
+def test_a_tensor_that_nobody_uses_is_named_with_its_file(tmp_path: Path) -> None:
+    folder = write_shards(
+        tmp_path, {"x.safetensors": {"w": torch.zeros(2, 3)}, "y.safetensors": {"odd": torch.zeros(1)}}
+    )
+    with CheckpointReader(folder) as reader, pytest.raises(CheckpointError, match=r"odd \(in y\.safetensors\)"):
+        build_manifest(reader, [RULE], [])
+
+
+def test_many_leftovers_are_counted(tmp_path: Path) -> None:
+    tensors = {"w": torch.zeros(2, 3)} | {f"odd{number}": torch.zeros(1) for number in range(7)}
+    with (
+        CheckpointReader(write_single(tmp_path, tensors)) as reader,
+        pytest.raises(CheckpointError, match="and 2 more"),
+    ):
+        build_manifest(reader, [RULE], [])
+
+
+def test_missing_tensors_are_named_with_the_expected_shape(tmp_path: Path) -> None:
+    with CheckpointReader(write_single(tmp_path, {"x": torch.zeros(1)})) as reader:
+        with pytest.raises(CheckpointError, match=r"tensors are missing: w \[2, 3\]"):
+            build_manifest(reader, [RULE], [])
+
+
+def test_a_misshaped_tensor_names_both_shapes_and_the_file(tmp_path: Path) -> None:
+    with CheckpointReader(write_single(tmp_path, {"w": torch.zeros(3, 2)})) as reader:
+        with pytest.raises(CheckpointError) as caught:
+            build_manifest(reader, [RULE], [])
+    for words in ("model.safetensors", "tensor w has shape [3, 2]", "expected [2, 3]"):
+        assert words in str(caught.value)
+
+
+def test_an_optional_tensor_may_be_absent_but_not_misshaped(tmp_path: Path) -> None:
+    optional = WeightRule("q", "maybe", (2,), optional=True)
+    with CheckpointReader(write_single(tmp_path / "1", {"w": torch.zeros(2, 3)})) as reader:
+        manifest = build_manifest(reader, [RULE, optional], [])
+        assert manifest.absent == ("maybe",)
+        assert manifest.rules == (RULE,)
+    wrong = write_single(tmp_path / "2", {"w": torch.zeros(2, 3), "maybe": torch.zeros(3)})
+    with CheckpointReader(wrong) as reader, pytest.raises(CheckpointError, match="maybe has shape"):
+        build_manifest(reader, [RULE, optional], [])
+
+
+def test_quantised_tensors_stop_before_anything_is_read(tmp_path: Path) -> None:
+    folder = write_single(tmp_path, {"w": torch.zeros(2, 3).to(torch.float8_e4m3fn), "w_scale_inv": torch.zeros(2, 1)})
+    with CheckpointReader(folder) as reader, pytest.raises(CheckpointError, match="stored as F8_E4M3"):
+        build_manifest(reader, [RULE], [])
+
+
+def test_several_rules_may_share_a_tensor(tmp_path: Path) -> None:
+    upper = WeightRule("a", "w", (2, 3), (slice(0, 1), slice(None)))
+    lower = WeightRule("b", "w", (2, 3), (slice(1, 2), slice(None)))
+    with CheckpointReader(write_single(tmp_path, {"w": torch.zeros(2, 3)})) as reader:
+        assert build_manifest(reader, [upper, lower], []).rules == (upper, lower)

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from slipstream.cli.console import ProgressDisplay, format_bytes, show_error
+from slipstream.wire.messages import Progress
+
+
+def make_console(*, is_terminal):
+    return Console(file=io.StringIO(), force_terminal=is_terminal, width=100, highlight=False, soft_wrap=True)
+
+
+def run_stages(console, **options):
+    with ProgressDisplay(console, **options) as display:
+        for stage in ("loading weights", "warming up"):
+            for done in range(4):
+                display(Progress(stage=stage, done=done, total=3))
+    return console.file.getvalue()
+
+
+def test_a_pipe_gets_one_line_per_stage():
+    assert run_stages(make_console(is_terminal=False)).splitlines() == ["loading weights ...", "warming up ..."]
+
+
+def test_a_terminal_gets_bars():
+    shown = run_stages(make_console(is_terminal=True))
+    assert "loading weights" in shown
+    assert "3/3" in shown
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_quiet_shows_nothing(is_terminal):
+    assert run_stages(make_console(is_terminal=is_terminal), is_quiet=True) == ""
+
+
+def test_errors_are_one_line_without_markup():
+    console = make_console(is_terminal=False)
+    show_error("tp=[bold]3\n  is not allowed", console)
+    assert console.file.getvalue() == "slipstream: tp=[bold]3 is not allowed\n"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**20, "1.0 MiB"), (3 * 2**30, "3.0 GiB"), (2**41, "2.0 TiB")],
+)
+def test_bytes_carry_a_unit(count, text):
+    assert format_bytes(count) == text

@@ -1,0 +1,16 @@
+import os
+
+from slipstream.config.hardware import Hardware, probe_hardware
+
+
+def test_the_probe_finds_a_plausible_machine() -> None:
+    hardware = probe_hardware()
+    assert 1 <= hardware.num_cpus <= (os.cpu_count() or 1)
+    assert 0 < hardware.available_memory_bytes <= hardware.total_memory_bytes
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert hardware.total_memory_bytes <= physical
+
+
+def test_the_probe_is_a_plain_value() -> None:
+    given = Hardware(num_cpus=2, total_memory_bytes=8, available_memory_bytes=4, cuda_devices=("GPU",))
+    assert given == Hardware(num_cpus=2, total_memory_bytes=8, available_memory_bytes=4, cuda_devices=("GPU",))

@@ -1,0 +1,99 @@
+"""Which messages are accepted, and what the others are told."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slipstream.base.errors import RequestError, UnsupportedFeature
+from slipstream.text.messages import ROLES, parse_messages
+
+json_values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=5)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=8), inner, max_size=3)),
+    max_leaves=8,
+)
+keys = st.sampled_from(["role", "content", "name", "type", "text", "tool_calls", "reasoning", "other"])
+near_messages = st.lists(
+    st.dictionaries(keys, st.one_of(json_values, st.sampled_from(ROLES), st.just([{"type": "text", "text": "x"}]))),
+    max_size=3,
+)
+
+
+@given(st.one_of(json_values, near_messages))
+def test_anything_is_parsed_or_refused(value):
+    try:
+        parsed = parse_messages(value)
+    except RequestError as error:
+        assert error.param is not None
+        assert error.param.startswith("messages")
+        return
+    assert parsed
+    for message in parsed:
+        assert message["role"] in ROLES
+        assert all(isinstance(text, str) for text in message.values())
+
+
+def test_text_parts_are_joined():
+    parts = [{"type": "text", "text": "a "}, {"type": "text", "text": "b"}]
+    assert parse_messages([{"role": "user", "content": parts}]) == [{"role": "user", "content": "a b"}]
+
+
+def test_what_a_client_sends_back_of_an_answer_is_accepted():
+    message = {
+        "role": "assistant",
+        "content": "hi",
+        "refusal": None,
+        "annotations": [],
+        "audio": None,
+        "function_call": None,
+        "tool_calls": None,
+        "reasoning_content": "because",
+        "name": None,
+    }
+    assert parse_messages([message]) == [{"role": "assistant", "content": "hi", "reasoning_content": "because"}]
+
+
+@pytest.mark.parametrize(
+    ("messages", "says", "param"),
+    [
+        ([], "empty", "messages"),
+        ({}, "object", "messages"),
+        (None, "null", "messages"),
+        (["hi"], "string", "messages[0]"),
+        ([{"content": "x"}], "one of root, system", "messages[0].role"),
+        ([{"role": "robot", "content": "x"}], "one of root, system", "messages[0].role"),
+        ([{"role": ["user"], "content": "x"}], "one of", "messages[0].role"),
+        ([{"role": "user"}], "null", "messages[0].content"),
+        ([{"role": "user", "content": 5}], "number", "messages[0].content"),
+        ([{"role": "user", "content": True}], "boolean", "messages[0].content"),
+        ([{"role": "user", "content": []}], "empty list", "messages[0].content"),
+        ([{"role": "user", "content": ["x"]}], "string", "messages[0].content[0]"),
+        ([{"role": "user", "content": [{"type": "text"}]}], "exactly", "messages[0].content[0]"),
+        ([{"role": "user", "content": [{"type": "text", "text": 1}]}], "exactly", "messages[0].content[0]"),
+        ([{"role": "user", "content": "x", "color": 1}], "not a known field", "messages[0].color"),
+        ([{"role": "user", "content": "x", "name": 1}], "number", "messages[0].name"),
+        ([{"role": "user", "content": "a"}, {"role": "x", "content": "b"}], "one of", "messages[1].role"),
+    ],
+)
+def test_a_wrong_shape_is_named(messages, says, param):
+    with pytest.raises(RequestError, match=says) as caught:
+        parse_messages(messages)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ({"role": "tool", "content": "x", "tool_call_id": "1"}, "messages[0].role"),
+        ({"role": "function", "content": "x"}, "messages[0].role"),
+        ({"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]}, "messages[0].tool_calls"),
+        ({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, "messages[0].content[0].type"),
+        ({"role": "user", "content": [{"text": "x"}]}, "messages[0].content[0].type"),
+    ],
+)
+def test_what_is_understood_and_not_served_says_so(message, param):
+    with pytest.raises(UnsupportedFeature) as caught:
+        parse_messages([message])
+    assert caught.value.param == param

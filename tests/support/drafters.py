@@ -1,0 +1,122 @@
+"""Scripted drafters: each obeys the Drafter protocol, reads nothing on the host, and knows requests by their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from slipstream.sampling.noise import gumbel_noise
+from slipstream.speculation.interface import DraftCache, DrafterSpec, ObserveInputs, ProposeInputs
+from slipstream.wire.ids import NO_TOKEN
+
+
+class ScriptedDrafter:
+    """Base of the doubles: nothing is stored, drafts come from `drafts_at`."""
+
+    def __init__(self, draft_len: int, name: str = "scripted") -> None:
+        self.spec = DrafterSpec(name=name, draft_len=draft_len, needs_history=True)
+
+    def observe(self, inputs: ObserveInputs, cache: DraftCache) -> None:
+        """Store nothing."""
+
+    def propose(self, inputs: ProposeInputs, cache: DraftCache) -> Tensor:
+        """Return the scripted drafts for positions s + 1 .. s + K."""
+        last = inputs.base_positions + inputs.num_accepted + 1
+        offsets = torch.arange(1, self.spec.draft_len + 1, device=last.device)
+        return self.drafts_at(inputs, last[:, None] + offsets)
+
+    def drafts_at(self, inputs: ProposeInputs, positions: Tensor) -> Tensor:
+        """Return [num_reqs, draft_len] int64 drafts for absolute positions of the same shape."""
+        raise NotImplementedError
+
+
+class NoTokenDrafter(ScriptedDrafter):
+    """Proposes nothing, in a ladder of full length."""
+
+    def drafts_at(self, inputs: ProposeInputs, positions: Tensor) -> Tensor:
+        return torch.full_like(positions, NO_TOKEN)
+
+
+class ConstantDrafter(ScriptedDrafter):
+    """Always the same token."""
+
+    def __init__(self, draft_len: int, token: int) -> None:
+        super().__init__(draft_len)
+        self._token = token
+
+    def drafts_at(self, inputs: ProposeInputs, positions: Tensor) -> Tensor:
+        return torch.full_like(positions, self._token)
+
+
+class RandomDrafter(ScriptedDrafter):
+    """Tokens that depend on the position only."""
+
+    def __init__(self, draft_len: int, vocab_size: int, seed: int = 0) -> None:
+        super().__init__(draft_len)
+        self._vocab_size = vocab_size
+        self._seed = seed
+
+    def drafts_at(self, inputs: ProposeInputs, positions: Tensor) -> Tensor:
+        flat = positions.reshape(-1)
+        noise = gumbel_noise(torch.full_like(flat, self._seed), flat, self._vocab_size)
+        return noise.argmax(-1).view_as(positions)
+
+
+class OracleDrafter(ScriptedDrafter):
+    """Replays recorded streams: the exact continuation, but for the positions that are to be wrong.
+
+    Args:
+        draft_len: K.
+        streams: prompt + recorded tokens of each request; a request is found by its tokens so far.
+        vocab_size: a wrong token is the right one + 1, within the vocabulary.
+        wrong_at: absolute positions at which the draft is wrong.
+
+    Past the end of a stream, and for a request that follows none, there is no proposal.
+    """
+
+    def __init__(
+        self, draft_len: int, streams: Sequence[Sequence[int]], vocab_size: int, wrong_at: Sequence[int] = ()
+    ) -> None:
+        super().__init__(draft_len)
+        self._lens = torch.tensor([len(stream) for stream in streams])
+        self._streams = torch.full((len(streams), max(map(len, streams))), NO_TOKEN, dtype=torch.int64)
+        for index, stream in enumerate(streams):
+            self._streams[index, : len(stream)] = torch.tensor(stream)
+        self._vocab_size = vocab_size
+        self._wrong_at = torch.tensor(list(wrong_at), dtype=torch.int64)
+
+    def is_wrong(self, positions: Tensor) -> Tensor:
+        """Return which drafts to corrupt."""
+        return torch.isin(positions, self._wrong_at)
+
+    def drafts_at(self, inputs: ProposeInputs, positions: Tensor) -> Tensor:
+        width = min(self._streams.shape[1], inputs.history.shape[1])
+        last = positions[:, :1] - 1
+        is_past = torch.arange(width) > last
+        agrees = (inputs.history[:, None, :width] == self._streams[None, :, :width]) | is_past[:, None]
+        follows = agrees.all(-1) & (self._lens[None, :] > last)
+        stream = follows.int().argmax(-1)[:, None]
+        is_known = follows.any(-1, keepdim=True) & (positions < self._lens[stream])
+        right = self._streams[stream, torch.where(is_known, positions, 0)]
+        tokens = torch.where(self.is_wrong(positions), (right + 1) % self._vocab_size, right)
+        return torch.where(is_known, tokens, NO_TOKEN)
+
+
+class AlwaysWrongDrafter(OracleDrafter):
+    """No draft is ever right."""
+
+    def is_wrong(self, positions: Tensor) -> Tensor:
+        return torch.ones_like(positions, dtype=torch.bool)
+
+
+class RightThenWrongDrafter(OracleDrafter):
+    """The first `num_right` drafts of every ladder are right, the rest wrong."""
+
+    def __init__(self, draft_len: int, streams: Sequence[Sequence[int]], vocab_size: int, num_right: int) -> None:
+        super().__init__(draft_len, streams, vocab_size)
+        self._num_right = num_right
+
+    def is_wrong(self, positions: Tensor) -> Tensor:
+        return torch.arange(positions.shape[1]).expand_as(positions) >= self._num_right
