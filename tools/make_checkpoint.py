@@ -316,9 +316,7 @@ def main() -> None:
     """Write a checkpoint from the command line."""
     parser = argparse.ArgumentParser(description="Write a small random checkpoint in the released layout.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a field of Geometry"
-    )
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a field of Geometry")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shards", type=int, default=1)
     arguments = parser.parse_args()

@@ -105,11 +105,7 @@ def eagle3_tensors(geometry: Eagle3Geometry, draw: Draws) -> Iterator[tuple[str,
     yield "midlayer.mlp.down_proj.weight", draw.matrix(g.hidden_size, g.intermediate_size)
     yield "norm.weight", draw.norm(g.hidden_size, centre=1.0)
     if g.draft_vocab_size is not None:
-        chosen = (
-            torch.randperm(g.vocab_size, generator=torch.Generator().manual_seed(1))[:draft_vocab]
-            .sort()
-            .values
-        )
+        chosen = torch.randperm(g.vocab_size, generator=torch.Generator().manual_seed(1))[:draft_vocab].sort().values
         yield "d2t", chosen - torch.arange(draft_vocab)
         yield "t2d", torch.zeros(g.vocab_size, dtype=torch.bool).index_fill_(0, chosen, True)
 

@@ -38,7 +38,7 @@ class DraftOptions:
     train_budget_s: float
     seed: int
     dtype: torch.dtype
-    sample_batch: int = 4096
+    sample_batch: int = 12_288
     max_prompt: int = 96
     max_new: int = 128
     tokens_per_step: int = 57_344

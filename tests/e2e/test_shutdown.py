@@ -86,7 +86,7 @@ def test_a_taken_port_is_one_clear_line() -> None:
 
     with live_server("demo", "--max-num-seqs", "2") as server:
         port = server.base_url.rsplit(":", 1)[1]
-        command = [sys.executable, "-m", "slipstream.cli.main", "serve", "demo", "--port", port]
+        command = [str(Path(sys.executable).with_name("slipstream")), "serve", "demo", "--port", port]
         second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert second.returncode != 0
         assert port in second.stderr

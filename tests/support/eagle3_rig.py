@@ -176,7 +176,8 @@ class Rig:
     def propose(self, requests: Sequence[int], bases: Sequence[int], accepted: Sequence[int], query_len: int) -> Tensor:
         """Return drafts after a verify step of some requests; request -1 is a padding entry.
 
-        Stale entries of the ladder hold impossible tokens and NaN taps.
+        Stale entries of the ladder hold impossible tokens and NaN taps; but for its base position a padding entry
+        repeats request 0, so that anything it writes does harm.
         """
         count, width = len(requests), self.texts[0].taps.shape[1]
         emitted = torch.full((count, query_len), -(10**9))
@@ -195,9 +196,9 @@ class Rig:
             emitted=emitted,
             num_accepted=torch.tensor(accepted),
             base_positions=torch.tensor(bases).masked_fill(is_padding, -1),
-            max_seq_lens=self.max_seq_lens[index].masked_fill(is_padding, 0),
+            max_seq_lens=self.max_seq_lens[index],
             taps=taps,
-            page_table=self.page_table[index].masked_fill(is_padding[:, None], 0),
+            page_table=self.page_table[index],
             sampling=sampling_inputs(params, [self.seeds[max(request, 0)] for request in requests]),
             history=history,
             is_greedy=all(one.is_greedy for one in params),

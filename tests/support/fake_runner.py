@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from slipstream.cache.logical.manager import CacheManager
 from slipstream.cache.logical.pages import GroupSpec
 from slipstream.scheduler.budget import SchedulerConfig
+from slipstream.scheduler.lifecycle import Decoding
 from slipstream.scheduler.scheduler import Scheduler
 from slipstream.wire.ids import NULL_PAGE
 from slipstream.wire.messages import RequestOutput
@@ -141,6 +142,7 @@ class FakeRunner:
         self.users: dict[tuple[str, int], set[tuple[int, int]]] = defaultdict(set)  # page -> (row, entry)
         self.pending: deque[_Pending] = deque()
         self.next_step = 0
+        self.is_drafting = False
         self.plans: list[StepPlan] = []
 
     # -- the runner's interface
@@ -149,6 +151,7 @@ class FakeRunner:
         """Execute a plan; its result waits for collect."""
         self._expect(plan.step_id == self.next_step, f"step {plan.step_id} submitted, {self.next_step} is next")
         self.next_step += 1
+        self.is_drafting = plan.draft_len > 0
         self.plans.append(plan)
         chunk_rows = [chunk.row for chunk in plan.chunks]
         self._expect(list(plan.decode_rows) == sorted(set(plan.decode_rows)), "decode rows not ascending and unique")
@@ -288,8 +291,6 @@ class FakeRunner:
             found = self.draft_contents[page][position % self.page_size]
             self._expect(found == state.digests[position], f"row {row}: draft row of position {position} is foreign")
 
-    is_drafting = True
-
     def _propose(self, row: int, draft_len: int) -> None:
         """Write the draft rows of a chain of draft_len drafts after the row's last token."""
         state = self.rows[row]
@@ -414,7 +415,6 @@ class EngineLoop:
         self.runner = FakeRunner(
             groups, page_size, max_num_seqs, max_model_len, accept or accept_randomly(0), broken_seeds
         )
-        self.runner.is_drafting = draft_len > 0
         self.is_overlapped = is_overlapped
         self.outputs: dict[str, list[RequestOutput]] = defaultdict(list)
 
@@ -459,7 +459,7 @@ class EngineLoop:
         raise AssertionError(f"not idle after {max_turns} turns")
 
     def check_plan(self, plan: StepPlan) -> None:
-        """Assert that a plan keeps to its budgets of tokens, pages and rows."""
+        """Assert that a plan keeps to its budgets, and that no row gets pages that an older one waits for."""
         num_chunk_tokens = sum(chunk.end - chunk.start for chunk in plan.chunks)
         assert num_chunk_tokens <= self.config.prefill_chunk_tokens
         assert len(plan.decode_rows) + len(plan.chunks) <= self.config.max_num_seqs
@@ -469,6 +469,12 @@ class EngineLoop:
         counts = self.cache.counts
         assert 0 <= counts.num_used <= counts.num_pages
         assert {start.row for start in plan.starts} <= {chunk.row for chunk in plan.chunks}
+        by_age = self.scheduler._state.by_age()
+        busy = {*plan.decode_rows, *(chunk.row for chunk in plan.chunks)}
+        idle = [item for item in by_age if isinstance(item, Decoding) and item.row not in busy and not item.is_leaving]
+        oldest_short = min((item.ledger.order for item in idle if item.can_advance), default=float("inf"))
+        given = {edit.row for edit in plan.page_edits if any(edit.pages)}
+        assert all(item.ledger.order < oldest_short for item in by_age if item.row in given)
 
     def tokens(self, request_id: str) -> tuple[int, ...]:
         """Return what a request got so far."""

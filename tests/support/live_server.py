@@ -62,7 +62,7 @@ def live_server(*arguments: str, ready: bool = True) -> Iterator[LiveServer]:
     """
     port = free_port()
     log = Path(tempfile.mkstemp(prefix="slipstream-serve-", suffix=".log")[1])
-    command = [sys.executable, "-m", "slipstream.cli.main", "serve", *arguments]
+    command = [str(Path(sys.executable).with_name("slipstream")), "serve", *arguments]
     command += ["--host", "127.0.0.1", "--port", str(port)]
     with log.open("wb") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=sink, env={**os.environ, "OMP_NUM_THREADS": "1"})

@@ -133,7 +133,7 @@ def select_blocks(scores, positions, page_size, topk, num_init_blocks, num_local
 
 
 def sparse_attend(q, k_pages, v_pages, page_table, req_of_token, positions, topk_blocks, fault=None):
-    num_tokens, num_heads, head_dim = q.shape
+    num_tokens, num_heads, _ = q.shape
     page_size, num_kv_heads = k_pages.shape[1:3]
     if fault == "head_major":
         topk_blocks = topk_blocks.reshape(num_kv_heads, num_tokens, -1).transpose(0, 1)

@@ -116,7 +116,7 @@ def choose_blocks(
 
 
 def attend_positions(q, k_pages, v_pages, page_row, head, seen):
-    """Return the attention of one head of one token over the given positions of its request; zeros if there are none."""
+    """Attention of one head of one token over given positions of its request; zeros if there are none."""
     head_dim, page_size = q.shape[-1], k_pages.shape[1]
     kv_head = head * k_pages.shape[2] // q.shape[0]
     slots = [(page_row[position // page_size].item(), position % page_size) for position in seen]

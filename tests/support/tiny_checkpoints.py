@@ -65,9 +65,7 @@ def make_tiny_checkpoint(
     )
 
 
-def make_tiny_eagle3(
-    folder: Path, target: TargetSpec, *, seed: int = 1, dtype: str = "bfloat16", **flags: Any
-) -> Path:
+def make_tiny_eagle3(folder: Path, target: TargetSpec, *, seed: int = 1, dtype: str = "bfloat16", **flags: Any) -> Path:
     """Write a random EAGLE-3 head that fits `target` into `folder` (created) and return it.
 
     Args:

@@ -9,9 +9,10 @@ import random
 from dataclasses import dataclass
 
 from generators.task import Task, assistant, system_turn, user
-from generators.word_bank import CONTAINERS, NAMES, PLACES, SHOP_THINGS, THINGS
+from generators.word_bank import CONTAINERS, NAMES, PLACES, SHOP_THINGS, THINGS, WEEKDAYS
 
 TRIES = 200
+PARTINGS = ("loses", "sells", "gives away", "uses", "drops", "breaks", "throws away", "hides")
 
 
 @dataclass(frozen=True)
@@ -175,6 +176,57 @@ TRAIN = (
     ),
     Template(
         (
+            "{a} has {x} {items} and {parts} {y} of them. How many {items} are left?",
+            "There are {x} {items} in the {place}. {a} {parts} {y} {items}. How many {items} are left?",
+            "{x} {items} are in a {box}. {a} {parts} {y}. How many {items} remain in the {box}?",
+        ),
+        {"x": LARGE, "y": MIDDLE},
+        (("x", "-", "y"),),
+        "{r} {items} are left.",
+    ),
+    Template(
+        (
+            "{a} has {x} {items}, {parts} {y} on {day} and {z} on {later}. How many {items} are left?",
+            "There are {x} {items}. {a} takes {y} and {b} takes {z}. How many {items} are left?",
+            "{a} had {x} {items}. First {a} {parts} {y}, then {z} more. How many {items} remain?",
+        ),
+        {"x": (40, 95), "y": SMALL, "z": SMALL},
+        (("x", "-", "y"), ("r1", "-", "z")),
+        "{r} {items} are left.",
+    ),
+    Template(
+        (
+            "{a} has {x} {boxes} with {y} {items} each and {parts} {z} {items}. How many {items} are left?",
+            "There are {x} {boxes} of {y} {items} in the {place}. {a} {parts} {z}. How many {items} are left?",
+            "{a} packs {x} {boxes} with {y} {items} in each {box}. Then {a} {parts} {z} {items}. "
+            "How many {items} does {a} still have?",
+        ),
+        {"x": (3, 9), "y": (4, 9), "z": SMALL},
+        (("x", "*", "y"), ("r1", "-", "z")),
+        "{r} {items} are left.",
+    ),
+    Template(
+        (
+            "{a} finds {x} {items} on {day} and {y} on {later}. How many {items} did {a} find?",
+            "{a} buys {x} {items} in the morning and {y} in the evening. How many {items} did {a} buy?",
+            "{a} counts {x} {items} in one {box} and {y} in another. How many {items} are there?",
+        ),
+        {"x": LARGE, "y": MIDDLE},
+        (("x", "+", "y"),),
+        "That makes {r} {items}.",
+    ),
+    Template(
+        (
+            "{a} puts {y} {items} in every {box}. There are {x} {boxes}. How many {items} does {a} need?",
+            "Every {box} needs {y} {items}. How many {items} do {x} {boxes} need?",
+            "{a} makes {x} {boxes} and fills every {box} with {y} {items}. How many {items} does {a} use?",
+        ),
+        {"x": SMALL, "y": SMALL},
+        (("x", "*", "y"),),
+        "{r} {items} are needed.",
+    ),
+    Template(
+        (
             "What is {x} plus {y}?",
             "How much is {x} + {y}?",
             "Add {x} and {y}.",
@@ -262,7 +314,11 @@ def draw(rng: random.Random, template: Template) -> tuple[str, list[str], str, i
     lines, result = worked
     first, second = rng.sample(NAMES, 2)
     box, boxes = rng.choice(CONTAINERS)
+    day, later = rng.sample(WEEKDAYS, 2)
     fields = {
+        "day": day,
+        "later": later,
+        "parts": rng.choice(PARTINGS),
         "a": first,
         "b": second,
         "items": rng.choice(THINGS),

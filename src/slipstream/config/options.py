@@ -113,7 +113,7 @@ OPTIONS: tuple[Option, ...] = (
         "whole",
         AUTO,
         "model",
-        "CPU threads of the kernels; auto is every core of this process.",
+        "CPU threads of the kernels; auto is the cores of this process less one, for the server.",
         minimum=1,
         maximum=1024,
     ),

@@ -75,7 +75,11 @@ def resolve(options: Options, hardware: Hardware, switches: Switches = Switches(
         speculation=speculation,
         server=_server(choices, model),
         num_threads=choices.take(
-            "threads", "num_threads", auto=hardware.num_cpus, origin="hardware", note="cores of this process"
+            "threads",
+            "num_threads",
+            auto=max(1, hardware.num_cpus - 1),
+            origin="hardware",
+            note="cores of this process, one left to the server: a thread that waits for a busy core stalls every step",
         ),
         origins=choices.origins,
         notes=choices.notes,
@@ -150,7 +154,11 @@ def _scheduler(choices: Choices, target: TargetSpec, device: Device) -> Schedule
 
 def _speculation(choices: Choices, checkpoint: Path, target: TargetSpec) -> tuple[DrafterChoice, SpeculationSection]:
     drafter = choose_drafter(choices.given("drafter"), checkpoint, target)
-    origin = "option" if choices.is_given("drafter") else "checkpoint"
+    if choices.given("draft_len") == 0 and drafter.kind != "none":
+        drafter = DrafterChoice("none", None, None, f"draft_len=0 is plain decoding; {drafter.kind} would never draft")
+        origin = "derived"
+    else:
+        origin = "option" if choices.is_given("drafter") else "checkpoint"
     choices.record("speculation.drafter", drafter.kind, origin, drafter.note)
     folder = None if drafter.folder is None else str(drafter.folder)
     choices.record("speculation.drafter_path", folder, origin)

@@ -68,8 +68,7 @@ def commit_result(state: SchedulerState, result: StepResult) -> list[RequestOutp
             outputs.append(_commit_run(state, running, planned, run))
         else:
             state.cache.publish(running.row, running.ledger.tokens, running.num_computed_tokens)
-    # Youngest first, so that the queue stays in order of age.
-    for running in reversed(state.by_age()):
+    for running in state.by_age():
         if running.is_leaving and not running.flights:
             state.preempt(running)
     return outputs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
 
@@ -43,7 +43,7 @@ async def collect(generation: Generation) -> Answer:
     )
 
 
-async def visible(generation: Generation) -> AsyncIterator[Delta]:
+async def visible(generation: Generation) -> AsyncGenerator[Delta, None]:
     """Yield the deltas that a client can see something in."""
     async for delta in generation:
         if delta.text or delta.logprobs or delta.finish_reason is not None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import TypeVar
 
 _Item = TypeVar("_Item")
 
 
-async def merge(sources: Sequence[AsyncIterator[_Item]]) -> AsyncIterator[tuple[int, _Item]]:
+async def merge(sources: Sequence[AsyncGenerator[_Item, None]]) -> AsyncGenerator[tuple[int, _Item], None]:
     """Yield (position of the source, item) until every source has ended; the first error ends it.
 
     Args:
@@ -31,3 +31,5 @@ async def merge(sources: Sequence[AsyncIterator[_Item]]) -> AsyncIterator[tuple[
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
+        for source in sources:
+            await source.aclose()

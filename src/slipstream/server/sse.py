@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import contextlib
+from collections.abc import AsyncGenerator, Callable
 
 import msgspec
 from fastapi import Response
@@ -35,7 +36,7 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncIterator[bytes], on_close: Callable[[], None]) -> None:
+    def __init__(self, events: AsyncGenerator[bytes, None], on_close: Callable[[], None]) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._events = events
@@ -59,8 +60,10 @@ class EventStream(Response):
     async def _send_all(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         try:
-            async for body in self._events:
-                await send({"type": "http.response.body", "body": body, "more_body": True})
+            # Left in the middle of a send, the iteration would otherwise stay suspended with what it waits for.
+            async with contextlib.aclosing(self._events) as events:
+                async for body in events:
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
             last = DONE
         except SlipstreamError as error:
             last = event(error_body(error))

@@ -61,6 +61,18 @@ def test_the_class_of_the_batch_does_not_matter():
         assert torch.equal(greedy, full[greedy_rows])
 
 
+def test_a_smaller_class_does_less_work(monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object) -> None:
+        raise AssertionError("filters ran")
+
+    logits, positions, sampling = make_batch(6)
+    monkeypatch.setattr("slipstream.sampling.sampler.filter_rows", refuse)
+    for chosen in (SamplingClass.GREEDY, SamplingClass.PLAIN):
+        draw(logits[:2], positions[:2], take(sampling, [0, 0]), chosen)
+    with pytest.raises(AssertionError, match="filters ran"):
+        draw(logits, positions, sampling, SamplingClass.FULL)
+
+
 def test_a_row_alone_draws_what_it_draws_in_a_batch():
     logits, positions, sampling = make_batch(13)
     batch = draw(logits, positions, sampling, SamplingClass.FULL)

@@ -38,15 +38,19 @@ def test_many_leftovers_are_counted(tmp_path: Path) -> None:
 
 
 def test_missing_tensors_are_named_with_the_expected_shape(tmp_path: Path) -> None:
-    with CheckpointReader(write_single(tmp_path, {"x": torch.zeros(1)})) as reader:
-        with pytest.raises(CheckpointError, match=r"tensors are missing: w \[2, 3\]"):
-            build_manifest(reader, [RULE], [])
+    with (
+        CheckpointReader(write_single(tmp_path, {"x": torch.zeros(1)})) as reader,
+        pytest.raises(CheckpointError, match=r"tensors are missing: w \[2, 3\]"),
+    ):
+        build_manifest(reader, [RULE], [])
 
 
 def test_a_misshaped_tensor_names_both_shapes_and_the_file(tmp_path: Path) -> None:
-    with CheckpointReader(write_single(tmp_path, {"w": torch.zeros(3, 2)})) as reader:
-        with pytest.raises(CheckpointError) as caught:
-            build_manifest(reader, [RULE], [])
+    with (
+        CheckpointReader(write_single(tmp_path, {"w": torch.zeros(3, 2)})) as reader,
+        pytest.raises(CheckpointError) as caught,
+    ):
+        build_manifest(reader, [RULE], [])
     for words in ("model.safetensors", "tensor w has shape [3, 2]", "expected [2, 3]"):
         assert words in str(caught.value)
 

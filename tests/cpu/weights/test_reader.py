@@ -68,7 +68,7 @@ def test_a_header_of_garbage_is_named(tmp_path: Path, garbage: bytes) -> None:
 
 
 def test_a_tensor_in_two_shards_is_an_error(tmp_path: Path) -> None:
-    folder = write_shards(tmp_path, {"x.safetensors": {"a": A}, "y.safetensors": {"a": A, "b": B}})
+    folder = write_shards(tmp_path, {"x.safetensors": {"a": A, "c": B}, "y.safetensors": {"a": A}})
     with pytest.raises(CheckpointError, match=r"the tensor a is in two shards, x\.safetensors and y\.safetensors"):
         CheckpointReader(folder)
 

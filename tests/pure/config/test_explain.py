@@ -27,7 +27,7 @@ def test_every_value_is_shown_with_its_origin(config: EngineConfig) -> None:
     assert rows["speculation", "draft_len"][2:4] == ("5", "option")
     assert rows["model", "target.is_sparse_layer"][2:4] == ("0111", "checkpoint")
     assert rows["model", "dtype"][2:] == ("float32", "derived", "float32 on cpu")
-    assert rows["engine", "num_threads"].value == "2"
+    assert rows["engine", "num_threads"].value == "1"
     assert rows["cache", "enable_prefix"].value == "on"
     assert "outputs of layers [0, 1, 3]" in rows["speculation", "eagle3.hidden_size"].note
     assert rows["digest", "config"].value == config_digest(config)

@@ -51,7 +51,7 @@ def test_defaults_on_a_machine_without_options(with_head: Path) -> None:
     server = config.server
     assert (server.host, server.port, server.served_model_name) == ("127.0.0.1", 8000, "tiny-model")
     assert (server.api_key, server.max_queue, server.drain_s) == (None, 256, 30.0)
-    assert config.num_threads == 6
+    assert config.num_threads == 5
 
 
 def test_every_settled_value_has_an_origin(with_head: Path) -> None:
@@ -74,8 +74,15 @@ def test_the_draft_length_follows_the_drafter(with_head: Path, drafter: str, dra
     assert (speculation.eagle3 is not None) == (drafter == "eagle3")
 
 
-def test_a_draft_length_of_zero_is_plain_decoding_with_any_drafter(with_head: Path) -> None:
-    assert settle(with_head, draft_len=0).speculation.draft_len == 0
+@pytest.mark.parametrize("drafter", ["auto", "eagle3", "ngram", "none"])
+def test_a_draft_length_of_zero_is_plain_decoding_with_any_drafter(with_head: Path, drafter: str) -> None:
+    config = settle(with_head, draft_len=0, drafter=drafter)
+    assert (config.speculation.drafter, config.speculation.draft_len) == ("none", 0)
+    assert config.speculation.eagle3 is None
+    assert drafter == "none" or "draft_len=0 is plain decoding" in dict(config.notes)["speculation.drafter"]
+
+
+def test_the_longest_draft_is_allowed(with_head: Path) -> None:
     assert settle(with_head, draft_len=16).speculation.draft_len == 16
 
 

@@ -192,6 +192,29 @@ def test_a_victim_with_a_result_in_flight_is_drained_first():
     loop.assert_idle()
 
 
+def test_a_victim_in_prefill_is_drained_too_and_finds_its_pages_again():
+    loop = EngineLoop(draft_len=2, prefill_chunk_tokens=8, max_num_seqs=2, is_overlapped=True)
+    first, second = make_request("a", range(6), max_tokens=40), make_request("b", range(20, 60), max_tokens=9)
+    loop.submit(first)
+    loop.turn()
+    loop.turn()
+    loop.submit(second)
+    loop.turn()
+    state = loop.scheduler._state
+    needy, victim = state.by_age()
+    assert isinstance(needy, Decoding)
+    assert not make_room(state, needy, loop.cache.num_available + loop.cache.num_deferred + 1)
+    assert victim.is_leaving
+    plan = loop.turn()
+    assert plan is not None
+    assert plan.chunks == ()
+    assert loop.scheduler.num_waiting == 1
+    loop.run()
+    loop.assert_finished(first, second)
+    assert [start.num_computed_tokens for plan in loop.runner.plans for start in plan.starts] == [0, 0, 8]
+    assert loop.outputs["b"][0].num_prefix_hit_tokens == 0
+
+
 def test_a_victim_with_nothing_in_flight_ends_at_once():
     loop = EngineLoop(draft_len=2, prefill_chunk_tokens=64, max_num_seqs=2)
     loop.submit(make_request("a", range(6), max_tokens=40), make_request("b", range(20, 26), max_tokens=40))

@@ -21,10 +21,8 @@ from support.fake_runner import (
 PAGE = 4
 
 
-def make_runner(draft_len: int = 0, **options) -> FakeRunner:
-    runner = FakeRunner((GroupSpec("target", 12),), PAGE, 3, 32, **options)
-    runner.is_drafting = draft_len > 0
-    return runner
+def make_runner(**options) -> FakeRunner:
+    return FakeRunner((GroupSpec("target", 12),), PAGE, 3, 32, **options)
 
 
 def start_row(row: int, tokens, *, num_computed: int = 0, max_seq_len: int = 32) -> RowStart:
@@ -55,7 +53,7 @@ def prefill(step_id: int, row: int, tokens, *pages: int, draft_len: int = 0, num
 def test_a_row_emits_the_models_tokens_whatever_is_accepted():
     request = make_request("a", range(5), max_tokens=9)
     stream, _ = expected_stream(request)
-    runner = make_runner(3, accept=accept_pattern([0, 3, 1]))
+    runner = make_runner(accept=accept_pattern([0, 3, 1]))
     runner.submit(prefill(0, 0, range(5), 1, 2, 3, 4, draft_len=3))
     for step_id in (1, 2, 3):
         runner.submit(StepPlan(step_id=step_id, decode_rows=(0,), draft_len=3))
@@ -75,11 +73,11 @@ def test_a_write_without_a_page_is_a_fault():
 
 def test_draft_rows_need_pages_too():
     with pytest.raises(DeviceFault, match="position 4: no page"):
-        make_runner(3).submit(prefill(0, 0, range(4), 1, draft_len=3))
+        make_runner().submit(prefill(0, 0, range(4), 1, draft_len=3))
 
 
 def test_nothing_is_written_at_or_past_the_limit():
-    runner = make_runner(3, accept=accept_pattern([3]))
+    runner = make_runner(accept=accept_pattern([3]))
     plan = prefill(0, 0, range(4), 1, 2, draft_len=3)
     runner.submit(msgspec.structs.replace(plan, starts=(start_row(0, range(4), max_seq_len=6),)))
     runner.submit(StepPlan(step_id=1, decode_rows=(0,), draft_len=3))

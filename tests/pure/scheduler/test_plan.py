@@ -116,3 +116,38 @@ def test_the_youngest_waits_for_pages_while_the_oldest_goes_on():
     loop.assert_finished(first, second)
     assert loop.scheduler.stats().num_preemptions == loop.outputs["b"][-1].num_preemptions > 0
     assert loop.outputs["a"][-1].num_preemptions == 0
+
+
+def test_what_becomes_free_is_kept_for_the_oldest_that_is_short():
+    """A younger row and a newcomer could go on with the few free pages; an older row needs more than those."""
+    loop = EngineLoop(
+        draft_len=15,
+        accept=lambda step_id, row, draft_len: (draft_len, draft_len if row == 0 else 0),
+        prefill_chunk_tokens=64,
+        max_num_seqs=3,
+        max_model_len=400,
+        num_pages=100,
+    )
+    loop.submit(make_request("a", range(8), max_tokens=380), make_request("b", range(50, 58), max_tokens=40))
+    loop.turn()
+    oldest, younger = loop.scheduler._state.by_age()
+    missing = lambda item: loop.cache.num_missing(item.row, item.num_reserved_tokens(15, 1))  # noqa: E731
+    while missing(oldest) != 4 or not 1 <= missing(younger) <= 3:
+        loop.turn()
+    cache = loop.cache
+    cache.attach(50, cache.match([0]))  # somebody else holds the rest, and has given most of it up
+    assert cache.ensure(50, cache.num_available * 4)
+    cache.trim(50, 40, retire_step=1000)
+    cache.trim(50, 28)
+    cache.release(50, retire_step=1000)
+    assert cache.num_available == 3
+    loop.submit(make_request("c", [9], max_tokens=1))
+    assert loop.scheduler.plan() is None
+    cache.on_retired(1000)
+    plan = loop.scheduler.plan()
+    assert plan is not None
+    assert (plan.decode_rows, rows_started(plan)) == ((0, 1), [2])
+
+
+def rows_started(plan) -> list[int]:
+    return [start.row for start in plan.starts]

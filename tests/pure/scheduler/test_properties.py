@@ -16,6 +16,7 @@ from support.fake_runner import (
     EngineLoop,
     accept_pattern,
     accept_randomly,
+    expected_stream,
     make_request,
     random_prompt,
 )
@@ -133,24 +134,32 @@ def test_page_boundaries_with_ladders_longer_than_two_pages(pattern, is_overlapp
 def test_a_thousand_random_aborts_leave_nothing_behind(is_overlapped):
     rng = random.Random(11)
     loop = random_loop(rng, num_pages=24, max_num_seqs=5, draft_len=3, is_overlapped=is_overlapped)
-    num_aborted = number = 0
-    while num_aborted < 1000:
+    requests: dict[str, Request] = {}
+    aborted: set[str] = set()
+    while len(aborted) < 1000:
         while loop.scheduler.num_waiting < 4:
-            number += 1
-            loop.submit(make_request(f"r{number}", random_prompt(rng, 24), max_tokens=rng.randint(1, 24)))
+            name = f"r{len(requests)}"
+            requests[name] = make_request(name, random_prompt(rng, 24), max_tokens=rng.randint(1, 24))
+            loop.submit(requests[name])
         for _ in range(rng.randint(0, 3)):
             loop.turn()
         for request_id in rng.sample(loop.scheduler.request_ids, k=rng.randint(0, loop.scheduler.num_running)):
             output = loop.scheduler.abort(request_id)
             assert output is not None
             assert output.finish_reason == "abort"
-            num_aborted += 1
+            aborted.add(request_id)
     for request_id in loop.scheduler.request_ids:
         loop.abort(request_id)
+        aborted.add(request_id)
     while loop.runner.pending:
         loop.commit_one()
     assert not loop.scheduler.has_work
     loop.assert_idle()
+    assert len(requests) > len(aborted)
+    loop.assert_finished(*(request for name, request in requests.items() if name not in aborted))
+    for name in aborted:
+        tokens = loop.tokens(name)
+        assert tokens == expected_stream(requests[name])[0][: len(tokens)]
 
 
 def test_a_thousand_short_requests_give_every_page_back():

@@ -35,16 +35,32 @@ class Run:
         return self.end - self.start
 
 
-def runs_of(req_of_token: Tensor, positions: Tensor, max_run_tokens: int) -> Iterator[Run]:
-    """Yield the runs of a batch in order, each at most `max_run_tokens` long."""
+def runs_of(req_of_token: Tensor, positions: Tensor, num_heads: int) -> Iterator[Run]:
+    """Yield the runs of a batch in order, cut into tiles.
+
+    A tile's size depends on its own run only: a request is computed alike alone and in a batch, to the bit.
+
+    Args:
+        req_of_token: [num_tokens] int64.
+        positions: [num_tokens] int64.
+        num_heads: scores of a tile per query token and key.
+    """
     reqs: list[int] = req_of_token.tolist()
     places: list[int] = positions.tolist()
     start = 0
-    for i in range(1, len(reqs) + 1):
-        if i == len(reqs) or reqs[i] != reqs[start] or i - start == max_run_tokens:
-            span = places[start:i]
-            yield Run(start, i, reqs[start], min(span), max(span))
-            start = i
+    for end in range(1, len(reqs) + 1):
+        if end < len(reqs) and reqs[end] == reqs[start]:
+            continue
+        tile = _tile_tokens(num_heads, max(places[start:end]) + 1)
+        for first in range(start, end, tile):
+            span = places[first : min(first + tile, end)]
+            yield Run(first, first + len(span), reqs[start], min(span), max(span))
+        start = end
+
+
+def _tile_tokens(num_heads: int, num_keys: int) -> int:
+    """Return how many query tokens a tile may hold."""
+    return max(1, min(MAX_TILE_TOKENS, MAX_TILE_SCORES // max(1, num_heads * num_keys)))
 
 
 def load_pages(pools: tuple[Tensor, ...], page_ids: Tensor) -> tuple[Tensor, ...]:
@@ -106,12 +122,6 @@ def attend_safely(queries: Tensor, keys: Tensor, values: Tensor, is_hidden: Tens
     sees_nothing = is_hidden.all(-1).expand(num_kv_heads, num_tokens).t()
     mixed.view(num_tokens, num_kv_heads, -1).masked_fill_(sees_nothing.unsqueeze(-1), 0.0)
     return mixed if _is_finite(mixed) else _attend_strictly(queries, keys, values, is_hidden)
-
-
-def tile_tokens(num_heads: int, positions: Tensor) -> int:
-    """Return how many query tokens a tile may hold, given the longest context of the batch."""
-    num_keys = int(positions.max()) + 1 if positions.numel() else 0
-    return max(1, min(MAX_TILE_TOKENS, MAX_TILE_SCORES // max(1, num_heads * num_keys)))
 
 
 def _attend_strictly(queries: Tensor, keys: Tensor, values: Tensor, is_hidden: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from fastapi import APIRouter, Request, Response
 
@@ -94,7 +94,7 @@ class _Chunks:
         self._id = _new_id()
         self._created = int(time.time())
 
-    async def events(self, generation: Generation) -> AsyncIterator[bytes]:
+    async def events(self, generation: Generation) -> AsyncGenerator[bytes, None]:
         yield self._event([ChatChunkChoice(delta=ChatDelta(role="assistant", content=""))])
         async for delta in visible(generation):
             yield self._event([self._choice(delta)])

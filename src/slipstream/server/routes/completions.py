@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from fastapi import APIRouter, Request, Response
 
@@ -87,7 +88,7 @@ async def _whole(llm: AsyncLLM, asked: CompletionRequest) -> Response:
     )
 
 
-async def _events(llm: AsyncLLM, generations: list[Generation], has_usage: bool) -> AsyncIterator[bytes]:
+async def _events(llm: AsyncLLM, generations: list[Generation], has_usage: bool) -> AsyncGenerator[bytes, None]:
     id_, created, tokenizer = _new_id(), int(time.time()), llm.processor.tokenizer
     offsets = [0] * len(generations)
 
@@ -95,19 +96,20 @@ async def _events(llm: AsyncLLM, generations: list[Generation], has_usage: bool)
         shown = usage if has_usage else UNSET
         return event(Completion(id=id_, created=created, model=llm.model_name, choices=choices, usage=shown))
 
-    async for index, delta in merge([visible(generation) for generation in generations]):
-        logprobs, offsets[index] = completion_logprobs(tokenizer, delta.token_ids, delta.logprobs, offsets[index])
-        yield chunk(
-            [
-                CompletionChoice(
-                    index=index,
-                    text=delta.text,
-                    finish_reason=delta.finish_reason,
-                    stop_reason=delta.stop_reason,
-                    logprobs=logprobs,
-                )
-            ]
-        )
+    async with contextlib.aclosing(merge([visible(generation) for generation in generations])) as deltas:
+        async for index, delta in deltas:
+            logprobs, offsets[index] = completion_logprobs(tokenizer, delta.token_ids, delta.logprobs, offsets[index])
+            yield chunk(
+                [
+                    CompletionChoice(
+                        index=index,
+                        text=delta.text,
+                        finish_reason=delta.finish_reason,
+                        stop_reason=delta.stop_reason,
+                        logprobs=logprobs,
+                    )
+                ]
+            )
     if has_usage:
         yield chunk([], usage_of([generation.stream for generation in generations]))
 

@@ -47,6 +47,12 @@ def test_close_logits_far_from_zero_stay_apart():
     assert draw_tokens(logits, torch.zeros(1), torch.zeros(1).long(), torch.zeros(1).long(), has_noise=False) == 1
 
 
+def test_the_coldest_temperature_does_not_overflow_into_a_tie():
+    logits = torch.tensor([[10.0, 20.0, 30.0, 25.0]])
+    zero = torch.zeros(1, dtype=torch.int64)
+    assert draw_tokens(logits, torch.tensor([2e-38]), zero, zero, has_noise=True) == 2
+
+
 def test_excluded_tokens_are_never_drawn():
     logits = torch.full((500, 6), -torch.inf)
     logits[:, 2] = -30.0

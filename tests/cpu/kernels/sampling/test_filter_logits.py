@@ -109,7 +109,7 @@ def test_ties_at_the_cut_go_to_the_lower_id():
 
 def test_extremes_keep_the_most_likely_token():
     logits = torch.tensor([[-3.0, 80.0, 79.0, 0.0]])
-    for top_p in (1e-38, 1e-45, 0.5):
+    for top_p in (0.0, 1e-38, 1e-45, 0.5):
         assert kept(run(logits, 1.0, 0, top_p, 0.0)) == [1]
     assert kept(run(logits, 1e-30, 0, 0.999, 0.0)) == [1]
     assert kept(run(logits, 1e-30, 3, 1.0, 0.0)) == [1, 2, 3]

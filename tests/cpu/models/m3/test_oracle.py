@@ -58,3 +58,21 @@ def test_the_blocks_are_really_a_choice(tmp_path: Path) -> None:
     assert (last[:, :, 0] != last[:, :, 1]).any()
     assert (last[0] != last[1]).any()
     assert len({tuple(row.tolist()) for row in last[0, :, 0]}) > 5
+
+
+def test_the_released_block_geometry_beyond_the_budget(tmp_path: Path) -> None:
+    """Blocks of 128 tokens, 16 of them chosen: the choice begins to matter after 2,048 tokens."""
+    folder = make_tiny_checkpoint(
+        tmp_path / "model", num_layers=2, index_block_size=128, topk_blocks=16, max_position_embeddings=4096
+    )
+    model = load_target(folder)
+    tokens = prompt(model.spec, 2304)
+    expected, chosen = load_oracle(folder).run(tokens)
+    cache = PagedCache(model, max_tokens=2304, page_size=128)
+    with recorded_blocks() as ours:
+        logits = torch.cat([cache.logits([(0, tokens[:2000])]), cache.logits([(0, tokens[2000:])])])
+    assert (logits - expected).abs().max() <= TOLERANCE
+    assert same_blocks(torch.cat(ours), chosen[0])
+    left_out = [set(range(17)) - set(row.tolist()) for row in chosen[0][2047:2050, 0]]
+    assert [len(blocks) for blocks in left_out] == [1, 1, 1]
+    assert same_blocks(torch.cat(ours)[2048:2049], chosen[0][2048:2049])

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from slipstream.base.errors import CheckpointError
 from slipstream.config.bytes import target_weight_bytes
 from slipstream.config.checkpoint import read_checkpoint, read_target
+from slipstream.config.schema import SparseAttentionSpec, TargetSpec
 from slipstream.models.m3.model import M3Model, build_m3
 from slipstream.models.m3.names import find_names
 from slipstream.models.m3.weights import load_m3, m3_rules
@@ -185,3 +186,29 @@ def test_slices_of_all_ranks_reassemble_to_the_whole(
         for name, whole in rebuilt.items():
             assert torch.equal(whole, reader.read(name).float()), name
     assert len({weight.shape for weight in ranks_of_kv}) == 1
+
+
+@pytest.mark.parametrize(("num_full_layers", "num_tensors"), [(3, 23_416), (0, 23_416 + 3 * 4)])
+def test_the_rules_name_every_tensor_of_the_released_model(num_full_layers: int, num_tensors: int) -> None:
+    """The published index lists 23,416 tensors, 523 of them for images; sparse layers have four more each."""
+    freq = [0] * num_full_layers + [1] * (60 - num_full_layers)
+    sparse = SparseAttentionSpec(
+        num_index_heads=4, index_head_dim=128, index_block_size=128, topk_blocks=16, num_init_blocks=0,
+        num_local_blocks=1,
+    )  # fmt: skip
+    spec = TargetSpec(
+        hidden_size=6144, num_layers=60, num_heads=64, num_kv_heads=4, head_dim=128, rotary_dim=64, rope_theta=5e6,
+        rms_norm_eps=1e-6, vocab_size=200064, max_position_embeddings=1048576, tie_word_embeddings=False,
+        dense_intermediate_size=12288, expert_intermediate_size=3072, shared_intermediate_size=3072, num_experts=128,
+        topk_experts=4, num_shared_experts=1, routed_scaling_factor=2.0, has_routing_bias=True, swiglu_alpha=1.702,
+        swiglu_limit=7.0, is_moe_layer=(False,) * 3 + (True,) * 57, is_sparse_layer=tuple(map(bool, freq)),
+        sparse=sparse, eos_token_ids=(200020,),
+    )  # fmt: skip
+    model = build_m3(spec, dtype=torch.bfloat16, device="meta", group=one_rank(), max_positions=8)
+    names = find_names(["language_model.model.embed_tokens.weight"], "")
+    tensors = {rule.tensor: rule for rule in m3_rules(model, names)}
+    assert len(tensors) + 523 == num_tensors
+    assert tensors["language_model.model.layers.3.self_attn.index_q_proj.weight"].shape == (512, 6144)
+    assert tensors["language_model.model.layers.59.block_sparse_moe.experts.127.w2.weight"].shape == (6144, 3072)
+    total = sum(rule.num_elements for rule in m3_rules(model, names))
+    assert total == sum(parameter.numel() for parameter in model.parameters())

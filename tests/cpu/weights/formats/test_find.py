@@ -28,9 +28,11 @@ def test_plain_dtypes_are_plain(tmp_path: Path, dtype: torch.dtype) -> None:
 def test_other_dtypes_name_tensor_dtype_and_format(
     tmp_path: Path, dtype: torch.dtype, stored: str, format_name: str
 ) -> None:
-    with CheckpointReader(write_single(tmp_path, {"layer.w": torch.zeros(2, 2).to(dtype)})) as reader:
-        with pytest.raises(CheckpointError) as caught:
-            find_format(reader, "layer.w")
+    with (
+        CheckpointReader(write_single(tmp_path, {"layer.w": torch.zeros(2, 2).to(dtype)})) as reader,
+        pytest.raises(CheckpointError) as caught,
+    ):
+        find_format(reader, "layer.w")
     for words in ("layer.w", f"stored as {stored}", format_name, "not supported yet", "bfloat16"):
         assert words in str(caught.value)
 

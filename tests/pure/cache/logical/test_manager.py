@@ -278,6 +278,18 @@ def test_eviction_makes_room_and_spares_held_pages():
     assert not cache.ensure(1, 20)
 
 
+def test_a_request_that_ended_earlier_is_evicted_before_one_that_ended_later():
+    cache = make_cache(6)
+    old, new = list(range(13)), list(range(40, 53))
+    for tokens in (old, new):
+        start(cache, 0, tokens, 12)
+        cache.publish(0, tokens, 12)
+        cache.release(0)
+    start(cache, 0, [99], 12)
+    assert cache.match(old).num_tokens == 0
+    assert cache.match(new).num_tokens == 12
+
+
 def test_misuse_of_rows_is_an_error():
     cache = make_cache()
     start(cache, 0, [1])

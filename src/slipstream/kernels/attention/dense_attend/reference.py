@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from slipstream.kernels.attention.paged import Run, attend_safely, load_pages, runs_of, tile_tokens
+from slipstream.kernels.attention.paged import Run, attend_safely, load_pages, runs_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int32, Int64
@@ -24,7 +24,7 @@ def dense_attend(
 ) -> Float[Tensor, "num_tokens num_heads head_dim"]:
     """See the contract."""
     mixed: list[Tensor] = []
-    for run in runs_of(req_of_token, positions, tile_tokens(q.shape[1], positions)):
+    for run in runs_of(req_of_token, positions, q.shape[1]):
         queries = q[run.start : run.end]
         own_positions = positions[run.start : run.end]
         table = page_table[run.req]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from slipstream.kernels.attention.paged import Run, load_pages, runs_of, tile_tokens
+from slipstream.kernels.attention.paged import Run, load_pages, runs_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Float32, Int32, Int64
@@ -27,7 +27,7 @@ def index_score(
     num_tokens, num_index_heads, _ = index_q.shape
     max_pages = index_page_table.shape[1]
     scores = torch.full((num_tokens, num_index_heads, max_pages), float("-inf"), device=index_q.device)
-    for run in runs_of(req_of_token, positions, tile_tokens(num_index_heads, positions)):
+    for run in runs_of(req_of_token, positions, num_index_heads):
         if run.max_position >= 0:
             by_block = _score_run(run, index_q, index_k_pages, index_page_table, positions)
             scores[run.start : run.end, :, : by_block.shape[2]] = by_block

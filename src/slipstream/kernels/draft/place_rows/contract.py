@@ -23,7 +23,7 @@ from slipstream.kernels.sampling.checks import INTEGERS, require
 from slipstream.kernels.select import select
 
 if TYPE_CHECKING:
-    from jaxtyping import Int64, Integer
+    from jaxtyping import Int64, Int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def place_rows(
     first_positions: Int64[Tensor, "num_reqs"],
     num_live: Int64[Tensor, "num_reqs"],
     max_seq_lens: Int64[Tensor, "num_reqs"],
-    page_table: Integer[Tensor, "num_reqs max_pages"],
+    page_table: Int[Tensor, "num_reqs max_pages"],
     *,
     page_size: int,
 ) -> DraftRows:

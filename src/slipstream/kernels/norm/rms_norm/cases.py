@@ -9,7 +9,7 @@ import torch
 from slipstream.kernels.case import Case, Tolerance
 
 SINGLE = Tolerance(1e-6, 2e-6, "float32: a dozen roundings of 6e-8, relative to the value")
-HALF = Tolerance(1e-6, 1.05 * 2.0**-8, "bfloat16: one rounding of the result, 2^-8 relative, and a little for the float32 part")
+HALF = Tolerance(1e-6, 1.05 * 2.0**-8, "bfloat16: one rounding of the result, 2^-8 relative, and the float32 part")
 
 CASES = (
     Case("plain", "the 1 is added although the norm is not of that kind", 1, torch.float32, SINGLE, {"gemma": 0}),

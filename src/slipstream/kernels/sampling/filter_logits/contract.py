@@ -15,13 +15,13 @@ from slipstream.kernels.sampling.checks import INTEGERS, require
 from slipstream.kernels.select import select
 
 if TYPE_CHECKING:
-    from jaxtyping import Float32, Integer
+    from jaxtyping import Float32, Int
 
 
 def filter_logits(
     logits: Float32[Tensor, "num_tokens vocab_size"],
     temperature: Float32[Tensor, "num_tokens"],
-    top_k: Integer[Tensor, "num_tokens"],
+    top_k: Int[Tensor, "num_tokens"],
     top_p: Float32[Tensor, "num_tokens"],
     min_p: Float32[Tensor, "num_tokens"],
 ) -> Float32[Tensor, "num_tokens vocab_size"]:

@@ -51,6 +51,7 @@ CASES = (
     _case("gap", "only the prefix counts", ((1, 2, 3, 9),), ((1, 7, 3),), (1,)),
     _case("shifted", "draft j+1 meets draw j, not draw j+1", ((1, 2, 3, 9),), ((2, 3, 9),), (0,)),
     _case("no_token", "a missing proposal is not token 0", ((0, 0, 5),), ((-1, 0),), (0,)),
+    _case("no_draw", "two missing tokens do not agree", ((-1, 0, 5),), ((-1, 0),), (0,)),
     _case(
         "mixed", "requests are independent", ((1, 2, 3), (4, 5, 6), (7, 8, 9)), ((1, 2), (4, 0), (-1, -1)), (2, 1, 0)
     ),

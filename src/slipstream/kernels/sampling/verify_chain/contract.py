@@ -13,17 +13,18 @@ from slipstream.kernels.sampling.checks import INTEGERS, require
 from slipstream.kernels.select import select
 
 if TYPE_CHECKING:
-    from jaxtyping import Int64, Integer
+    from jaxtyping import Int64, Int
 
 
 def verify_chain(
-    draws: Integer[Tensor, "num_reqs query_len"],
-    draft_tokens: Integer[Tensor, "num_reqs draft_len"],
+    draws: Int[Tensor, "num_reqs query_len"],
+    draft_tokens: Int[Tensor, "num_reqs draft_len"],
 ) -> Int64[Tensor, "num_reqs"]:
     """Return the length of the longest prefix of drafts that equals the draws.
 
     Args:
-        draws: [num_reqs, query_len] int64; the target's draw of each ladder row; every value >= 0.
+        draws: [num_reqs, query_len] int64; the target's draw of each ladder row. A negative
+            value is no draw and confirms nothing.
         draft_tokens: [num_reqs, query_len - 1] int64 or int32; draft j+1 is compared with draw j. A negative
             value is a position without a proposal and is never accepted.
 

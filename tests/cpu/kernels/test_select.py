@@ -1,0 +1,119 @@
+"""Choosing implementations, and the rules that every operation of these rooms keeps."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import slipstream.kernels
+from slipstream.base.errors import KernelError
+from slipstream.kernels import select as select_module
+from slipstream.kernels.axes import AXES
+from slipstream.kernels.registry import IMPLEMENTATIONS, Implementation
+from slipstream.kernels.select import load, select
+from support import mutants, oracles
+from support.kernel_cases import cases_of, inputs_of, reference_of, short_name, with_checked_axes
+
+ROOM = Path(slipstream.kernels.__file__).parent
+FAMILIES = ("norm", "cache", "moe", "attention")
+OPERATIONS = sorted(
+    str(f.parent.relative_to(ROOM)) for family in FAMILIES for f in (ROOM / family).glob("*/contract.py")
+)
+
+
+def test_the_reference_is_selected_once_per_device():
+    kernel = select("norm/rms_norm", "cpu")
+    assert (kernel.operation, kernel.implementation) == ("norm/rms_norm", "reference")
+    assert kernel.function is reference_of("norm/rms_norm")
+    assert select("norm/rms_norm", "cpu") is kernel
+
+
+def test_unknown_names_are_refused_with_what_there_is():
+    with pytest.raises(KernelError, match="operation 'norm/absent' has no implementation 'reference'"):
+        select("norm/absent", "cpu")
+    with pytest.raises(KernelError, match="no implementation 'fast' of 'norm/rms_norm' for device 'cpu'; offered: ref"):
+        select("norm/rms_norm", "cpu", "fast")
+    with pytest.raises(KernelError, match="offered: none"):
+        select("norm/rms_norm", "abacus")
+
+
+def test_a_module_without_the_operation_is_refused():
+    with pytest.raises(KernelError, match=r"must define rms_norm\(\)"):
+        load("norm/rms_norm", "cases")
+
+
+def test_a_missing_library_is_not_a_missing_implementation(monkeypatch):
+    def fail(name):
+        raise ModuleNotFoundError("No module named 'absent_library'", name="absent_library")
+
+    monkeypatch.setattr(select_module.importlib, "import_module", fail)
+    with pytest.raises(ModuleNotFoundError, match="absent_library"):
+        load.__wrapped__("norm/rms_norm", "reference")
+
+
+def test_the_highest_priority_that_fits_is_taken(monkeypatch):
+    """A rule that names its operations wins there, on its devices, and nowhere else."""
+    fast = Implementation("cases", 1, frozenset({"cpu"}), frozenset({"moe/route"}))
+    monkeypatch.setattr(select_module, "IMPLEMENTATIONS", (*IMPLEMENTATIONS, fast))
+    monkeypatch.setattr(select_module, "load", lambda operation, implementation: (operation, implementation))
+    pick = select.__wrapped__
+    assert pick("moe/route", "cpu") == ("moe/route", "cases")
+    assert pick("moe/route", "cpu", "reference") == ("moe/route", "reference")
+    assert pick("moe/route", "cuda") == ("moe/route", "reference")
+    assert pick("moe/experts", "cpu") == ("moe/experts", "reference")
+
+
+def test_the_rooms_hold_the_operations_that_are_tested():
+    assert len(OPERATIONS) == 12
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_operation_has_contract_reference_cases_oracle_and_mutants(operation):
+    folder = ROOM / operation
+    assert {"__init__.py", "contract.py", "reference.py", "cases.py"} <= {f.name for f in folder.iterdir()}
+    name = short_name(operation)
+    assert callable(getattr(oracles, name))
+    # A joined operation has the mutants of its parts.
+    assert name == "choose_blocks" or callable(getattr(mutants, name))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_cases_are_named_once_and_say_why(operation):
+    cases = cases_of(operation)
+    assert len({case.name for case in cases}) == len(cases) >= 2
+    for case in cases:
+        assert len(case.guards) > 15
+        assert len(case.tolerance.reason) > 15
+        inputs, again = inputs_of(operation, case), inputs_of(operation, case)
+        for name, value in inputs.items():
+            if isinstance(value, torch.Tensor):
+                assert torch.equal(value.nan_to_num(), again[name].nan_to_num()), "cases are reproducible"
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_axes_have_one_spelling(operation):
+    known = {*AXES, *(f"twice_{axis}" for axis in AXES), "num_index_pages"}
+    for file in ("contract.py", "reference.py"):
+        text = (ROOM / operation / file).read_text(encoding="utf-8")
+        annotated = re.findall(r'(?:Float|Float32|Int|Int32|Int64)\[Tensor, "([^"]+)"\]', text)
+        assert annotated
+        assert {axis for axes in annotated for axis in axes.split()} <= known
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_contract_and_reference_have_the_same_annotations(operation):
+    texts = [(ROOM / operation / file).read_text(encoding="utf-8") for file in ("contract.py", "reference.py")]
+    signatures = [re.search(rf"def {short_name(operation)}\((.*?)\) -> (.*?):\n", text, re.DOTALL) for text in texts]
+    cleaned = [re.sub(r"\s|= None|,(?=\))", "", match[1]).rstrip(",") + match[2] for match in signatures if match]
+    assert cleaned[0] == cleaned[1]
+
+
+def test_a_wrong_axis_is_caught_where_axes_are_checked():
+    inputs = inputs_of("norm/rms_norm", "plain")
+    checked = with_checked_axes(reference_of("norm/rms_norm"))
+    checked(**inputs)
+    with pytest.raises(Exception, match="rms_norm"):
+        checked(**{**inputs, "weight": torch.zeros(1, 48)})

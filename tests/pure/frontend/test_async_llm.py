@@ -1,0 +1,360 @@
+"""`AsyncLLM`: many requests at once, one terminal event each, and nothing left running for nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from contextlib import asynccontextmanager
+
+import pytest
+from support.fake_engine import FakeClient, FakeConfig, FakeModelSection, ScriptedEngine, fake_facts
+from support.processes import is_alive, python_path
+from support.tiny_text import tiny_folder
+
+from slipstream.base.errors import (
+    CapacityError,
+    CheckpointError,
+    EngineError,
+    OverloadedError,
+    RequestError,
+    SlipstreamError,
+)
+from slipstream.engine import spawn
+from slipstream.frontend import async_llm as module
+from slipstream.frontend.async_llm import AsyncLLM
+from slipstream.frontend.processor import TextParts
+from slipstream.wire.messages import Failed, Outputs, Progress, RequestOutput, Stopped
+from slipstream.wire.sampling_params import SamplingParams
+
+TEXT = TextParts.load(tiny_folder())
+LONG = SamplingParams(max_tokens=400, ignore_eos=True)
+
+
+@asynccontextmanager
+async def serving(client: FakeClient, *, max_queue: int = 8, load_text=lambda: TEXT, **options):
+    llm = AsyncLLM(client, load_text, model_name="tiny", max_queue=max_queue, **options)
+    try:
+        await llm.wait_ready()
+        yield llm
+    finally:
+        await llm.close()
+        await llm.close()
+        assert client.num_closes == 2
+
+
+def make_client(step_s: float = 0.0, script=None, **options) -> FakeClient:
+    engine = ScriptedEngine(fake_facts()) if script is None else ScriptedEngine(fake_facts(), script)
+    return FakeClient(engine, step_s=step_s, **options)
+
+
+def run(body):
+    return asyncio.run(asyncio.wait_for(body(), 60))
+
+
+async def read(iterator) -> str:
+    return "".join([delta.text async for delta in iterator])
+
+
+def metric(llm: AsyncLLM, start: str) -> float:
+    lines = [line for line in llm.render_metrics().decode().splitlines() if line.startswith(start)]
+    assert lines, start
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+def test_requests_run_side_by_side():
+    async def body():
+        async with serving(make_client()) as llm:
+            prompts = [f"prompt number {n}" for n in range(10)]
+            texts = await asyncio.gather(*(read(llm.generate(p, SamplingParams(max_tokens=99))) for p in prompts))
+            assert texts == prompts
+            assert llm.status.num_streams == 0
+            assert metric(llm, 'vllm:request_success_total{engine="0",finished_reason="stop"') == 10
+            assert metric(llm, "vllm:time_to_first_token_seconds_count") == 10
+            assert metric(llm, "vllm:request_decode_time_seconds_count") == 10
+
+    run(body)
+
+
+def test_loading_is_told_and_requests_wait_for_nothing():
+    async def body():
+        told = []
+        stages = [Progress(stage="weights", done=1, total=2), Progress(stage="warm-up", done=0, total=1)]
+        client = make_client(loading=stages, is_held=True)
+        llm = AsyncLLM(client, lambda: TEXT, model_name="tiny", max_queue=8, on_progress=told.append)
+        while len(told) < 2:
+            await asyncio.sleep(0.005)
+        assert (llm.status.state, llm.status.progress) == ("loading", stages[1])
+        assert llm.facts is None
+        assert llm.render_metrics() == b""
+        with pytest.raises(OverloadedError, match="loading"):
+            await llm.open("A", SamplingParams())
+        client.ready.set()
+        await llm.wait_ready()
+        assert llm.facts == client.engine.facts
+        assert await read(llm.generate("A", SamplingParams())) == "A"
+        await llm.close()
+        assert told == stages
+
+    run(body)
+
+
+def test_a_caller_that_leaves_ends_its_request():
+    async def body():
+        client = make_client(step_s=0.001)
+        async with serving(client) as llm:
+
+            async def leave_soon(iterator):
+                async for _ in iterator:
+                    break
+                await iterator.aclose()
+
+            await leave_soon(llm.generate("ABC", LONG))
+            task = asyncio.create_task(read(llm.generate("ABC", LONG)))
+            await asyncio.sleep(0.02)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            generation = await llm.open("ABC", LONG)
+            generation.close()
+            await asyncio.sleep(0.02)
+            assert client.engine.running == {}
+            assert client.engine.num_aborts == 3
+            assert metric(llm, 'vllm:request_success_total{engine="0",finished_reason="abort"') == 3
+            assert metric(llm, "slipstream:streams") == 0
+            assert await read(llm.generate("ABC", SamplingParams())) == "ABC"
+
+    run(body)
+
+
+def test_two_hundred_random_cancellations_leave_nothing_running():
+    async def body():
+        rng = random.Random(3)
+        client = make_client(step_s=0.0005)
+        async with serving(client, max_queue=500) as llm:
+
+            async def leave_at_random():
+                task = asyncio.create_task(read(llm.generate("ABC", LONG)))
+                await asyncio.sleep(rng.random() * 0.02)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+            await asyncio.gather(*(leave_at_random() for _ in range(200)))
+            await asyncio.sleep(0.02)
+            assert client.engine.running == {}
+            assert llm.status.num_streams == 0
+            assert await read(llm.generate("ABC", SamplingParams())) == "ABC"
+
+    run(body)
+
+
+def test_a_stop_string_ends_the_request_in_the_engine_too():
+    async def body():
+        client = make_client(step_s=0.001)
+        async with serving(client) as llm:
+            generation = await llm.open("ABCD", SamplingParams(max_tokens=400, ignore_eos=True, stop=("CD",)))
+            assert await read(generation) == "AB"
+            await asyncio.sleep(0.02)
+            assert client.engine.running == {}
+            assert metric(llm, "vllm:request_queue_time_seconds_count") == 1
+
+    run(body)
+
+
+def test_beyond_rows_and_queue_requests_are_turned_away():
+    async def body():
+        client = make_client(step_s=0.001)
+        async with serving(client, max_queue=2) as llm:
+            assert llm.max_in_flight == 6
+            held = [await llm.open("ABC", LONG) for _ in range(6)]
+            for opening in (llm.open("A", LONG), llm.open_chat([{"role": "user", "content": "A"}], LONG)):
+                with pytest.raises(OverloadedError, match="6 requests") as caught:
+                    await opening
+                assert caught.value.retry_after_s >= 1
+            assert metric(llm, 'vllm:admission_rejections_total{engine="0",model_name="tiny",reason="queue_full"') == 2
+            held[0].close()
+            (await llm.open("A", LONG)).close()
+            for generation in held:
+                generation.close()
+
+    run(body)
+
+
+def test_places_are_kept_while_prompts_are_tokenised():
+    """Ten conversations at once, tokenised in threads, cannot slip past a limit of six."""
+
+    async def body():
+        async with serving(make_client(step_s=0.001), max_queue=2) as llm:
+            messages = [{"role": "user", "content": "A"}]
+            opened = await asyncio.gather(*(llm.open_chat(messages, LONG) for _ in range(10)), return_exceptions=True)
+            refused = [item for item in opened if isinstance(item, OverloadedError)]
+            assert len(refused) == 4
+            for item in opened:
+                if item not in refused:
+                    item.close()
+
+    run(body)
+
+
+def test_a_bad_request_costs_nothing():
+    async def body():
+        client = make_client()
+        async with serving(client, max_queue=2) as llm:
+            for _ in range(20):
+                with pytest.raises(RequestError):
+                    await llm.open("", SamplingParams())
+                with pytest.raises(RequestError):
+                    await llm.open("A", SamplingParams(max_tokens=10**6))
+            (await llm.open("A", LONG, request_id="same")).close()
+            one = await llm.open("A", LONG, request_id="same")
+            with pytest.raises(RequestError, match="in flight already"):
+                await llm.open("A", LONG, request_id="same")
+            one.close()
+            assert len(client.engine.submitted) == 2
+
+    run(body)
+
+
+def test_a_long_prompt_is_tokenised_beside_the_loop():
+    async def body():
+        async with serving(FakeClient(ScriptedEngine(fake_facts(max_model_len=10**6, num_cache_tokens=10**6)))) as llm:
+            text = "the quick brown fox " * 2000
+            assert (await read(llm.generate(text, SamplingParams(max_tokens=None)))) == text
+
+    run(body)
+
+
+@pytest.mark.parametrize("message", [Failed(kind="KernelError", reason="it broke"), Stopped()])
+def test_the_death_of_the_engine_is_one_error_per_request(message):
+    async def body():
+        client = make_client(step_s=0.002)
+        async with serving(client) as llm:
+            tasks = [asyncio.create_task(read(llm.generate("ABC", LONG))) for _ in range(3)]
+            await asyncio.sleep(0.02)
+            client.tell(message)
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(isinstance(error, EngineError) and "died" in str(error) for error in ended)
+            assert llm.status.state == "dead"
+            assert llm.status.reason
+            assert metric(llm, 'vllm:request_success_total{engine="0",finished_reason="error"') == 3
+            with pytest.raises(EngineError, match="not running"):
+                await llm.open("A", LONG)
+            with pytest.raises(SlipstreamError, match="broke|stopped"):
+                await llm.wait_ready()
+
+    run(body)
+
+
+def test_one_failed_request_does_not_touch_the_others():
+    async def body():
+        client = make_client(step_s=0.002)
+        async with serving(client) as llm:
+            bad = await llm.open("ABC", LONG, request_id="bad")
+            good = asyncio.create_task(read(llm.generate("ABC", SamplingParams(max_tokens=50))))
+            await asyncio.sleep(0.01)
+            client.engine.running.pop("bad")
+            failed = RequestOutput(request_id="bad", finish_reason="error", error="the logits held NaN")
+            client.tell(Outputs(outputs=(failed,), stats=client.engine.stats))
+            with pytest.raises(EngineError, match="NaN"):
+                await read(bad)
+            assert await good == "ABC"
+
+    run(body)
+
+
+def test_draining_finishes_what_runs_and_refuses_the_rest():
+    async def body():
+        async with serving(make_client(step_s=0.002)) as llm:
+            task = asyncio.create_task(read(llm.generate("ABCDEFGHIJ", SamplingParams(max_tokens=99))))
+            await asyncio.sleep(0.01)
+            draining = asyncio.create_task(llm.drain(30))
+            await asyncio.sleep(0)
+            with pytest.raises(OverloadedError, match="shutting down"):
+                await llm.open("A", LONG)
+            assert llm.status.state == "draining"
+            assert await draining is True
+            assert await task == "ABCDEFGHIJ"
+            assert await llm.drain(30) is True
+
+    run(body)
+
+
+def test_draining_cuts_off_what_runs_too_long():
+    async def body():
+        client = make_client(step_s=0.01)
+        async with serving(client) as llm:
+            task = asyncio.create_task(read(llm.generate("ABC", LONG)))
+            await asyncio.sleep(0.02)
+            assert await llm.drain(0.02) is False
+            with pytest.raises(OverloadedError, match="gave this request"):
+                await task
+            await asyncio.sleep(0.03)
+            assert client.engine.running == {}
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [("CapacityError", CapacityError), ("CheckpointError", CheckpointError), ("ValueError", EngineError), ("x", EngineError)],
+)
+def test_a_failure_while_loading_keeps_its_class(kind, error):
+    async def body():
+        client = make_client(is_held=True)
+        client.tell(Failed(kind=kind, reason="no room"))
+        llm = AsyncLLM(client, lambda: TEXT, model_name="tiny", max_queue=8)
+        with pytest.raises(error, match="no room"):
+            await llm.wait_ready()
+        with pytest.raises(EngineError, match="no room"):
+            _ = llm.processor
+        await llm.close()
+
+    run(body)
+
+
+def test_a_broken_tokenizer_is_reported():
+    def load_text():
+        raise CheckpointError("tokenizer.json is missing")
+
+    async def body():
+        client = make_client()
+        llm = AsyncLLM(client, load_text, model_name="tiny", max_queue=8)
+        with pytest.raises(CheckpointError, match="tokenizer.json"):
+            await llm.wait_ready()
+        await llm.close()
+        assert client.num_closes == 1
+
+    run(body)
+
+
+def test_a_fault_of_the_reader_is_the_end_and_not_a_hang():
+    async def body():
+        client = make_client()
+        async with serving(client) as llm:
+            generation = await llm.open("ABC", LONG)
+            client.tell(Outputs(outputs=("nonsense",), stats=client.engine.stats))
+            with pytest.raises(EngineError, match="front end failed"):
+                await read(generation)
+
+    run(body)
+
+
+def test_an_engine_process_of_its_own(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", python_path())
+    monkeypatch.setattr(module, "start_process", lambda config: spawn.start_process(config, module="support.fake_engine"))
+
+    async def body():
+        llm = AsyncLLM.launch(FakeConfig(model=FakeModelSection(path=str(tiny_folder())), step_s=0.01))
+        pid = llm._client._process.pid
+        await llm.wait_ready()
+        assert await read(llm.generate("ABC", SamplingParams())) == "ABC"
+        task = asyncio.create_task(read(llm.generate("ABC", LONG)))
+        await asyncio.sleep(0.05)
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(EngineError, match="SIGKILL"):
+            await task
+        await llm.close()
+        assert not is_alive(pid)
+
+    run(body)

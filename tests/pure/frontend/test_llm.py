@@ -1,0 +1,186 @@
+"""`LLM`: prompts in, completions out, in order; what is wrong is said before anything runs."""
+
+from __future__ import annotations
+
+import pytest
+from support.fake_engine import FakeSyncEngine, ScriptedEngine, fake_facts
+from support.tiny_text import tiny_folder
+
+from slipstream.base.errors import ConfigError, ContextLengthError, EngineError, RequestError
+from slipstream.frontend import llm as llm_module
+from slipstream.frontend.llm import LLM
+from slipstream.frontend.processor import TextParts
+from slipstream.wire.sampling_params import SamplingParams
+
+TEXT = TextParts.load(tiny_folder())
+EOS = TEXT.tokenizer.control_ids["[e~["]
+
+
+def fake(**options) -> FakeSyncEngine:
+    return FakeSyncEngine(ScriptedEngine(fake_facts()), **options)
+
+
+def test_completions_come_in_the_order_of_the_prompts():
+    prompts = ["the quick brown fox jumps over", [1, 2, 3], "A"]
+    with LLM.over(fake(), TEXT) as llm:
+        completions = llm.generate(prompts, SamplingParams(max_tokens=64))
+    assert [c.text for c in completions] == [prompts[0], TEXT.tokenizer.decode([1, 2, 3]), "A"]
+    assert [c.prompt_token_ids[-1:] for c in completions][1] == (3,)
+    for completion in completions:
+        assert completion.finish_reason == "stop"
+        assert completion.token_ids == (*completion.prompt_token_ids, EOS)
+    assert len({completion.request_id for completion in completions}) == 3
+
+
+@pytest.mark.parametrize(("prompts", "count"), [("A", 1), ([1, 2], 1), ((1, 2), 1), (["A", "B"], 2), ([[1], [2]], 2), ([], 0)])
+def test_prompts_may_be_one_or_many(prompts, count):
+    with LLM.over(fake(), TEXT) as llm:
+        assert len(llm.generate(prompts)) == count
+
+
+def test_parameters_may_differ_per_prompt():
+    params = [SamplingParams(max_tokens=2), SamplingParams(max_tokens=9, stop=("C",), logprobs=0)]
+    with LLM.over(fake(), TEXT) as llm:
+        first, second = llm.generate(["ABCD", "ABCD"], params)
+    assert (first.text, first.finish_reason, first.stop_reason, first.logprobs) == ("AB", "length", None, ())
+    assert (second.text, second.finish_reason, second.stop_reason) == ("AB", "stop", "C")
+    assert len(second.logprobs) == len(second.token_ids) == 3
+
+
+def test_speculation_is_counted():
+    with LLM.over(fake(), TEXT) as llm:
+        (completion,) = llm.generate("ABCDEFGH", SamplingParams(max_tokens=32))
+    assert completion.num_verify_steps > 0
+    assert completion.num_draft_tokens == 3 * completion.num_verify_steps
+    # A run that ends at an accepted draft returns no token of the target's own.
+    num_possible = 1 + completion.num_verify_steps + completion.num_accepted
+    assert num_possible - len(completion.token_ids) in (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "params", "error", "says"),
+    [
+        (["A", ""], None, RequestError, "empty"),
+        (["A", [400]], None, RequestError, "token id 400"),
+        (["A", 5], None, RequestError, "give text or"),
+        (5, None, RequestError, "prompts is int"),
+        (["A", [1] * 600], None, ContextLengthError, "600 tokens"),
+        (["A", "B"], [SamplingParams()], RequestError, "2 prompts and 1 params"),
+        (["A"], {"max_tokens": 3}, RequestError, "params is dict"),
+        (["A"], [None], RequestError, "SamplingParams"),
+    ],
+)
+def test_a_bad_prompt_is_told_before_anything_runs(prompts, params, error, says):
+    engine = fake()
+    with LLM.over(engine, TEXT) as llm, pytest.raises(error, match=says):
+        llm.generate(prompts, params)
+    assert engine.engine.submitted == []
+
+
+def test_conversations_may_be_one_or_many():
+    one = [{"role": "user", "content": "hi"}]
+    with LLM.over(fake(), TEXT) as llm:
+        (single,) = llm.chat(one, SamplingParams(max_tokens=4))
+        both = llm.chat([one, one], template_kwargs={"thinking_mode": "disabled"})
+        with pytest.raises(RequestError, match="role"):
+            llm.chat([{"role": "robot", "content": "x"}])
+        with pytest.raises(RequestError, match="empty"):
+            llm.chat([])
+    assert TEXT.tokenizer.decode(single.prompt_token_ids, skip_special_tokens=False).endswith("]~b]ai\n")
+    assert len(both) == 2
+    assert both[0].prompt_token_ids[-1] == TEXT.tokenizer.control_ids["</mm:think>"]
+
+
+def test_a_stop_string_aborts_the_request_in_the_engine():
+    engine = fake()
+    with LLM.over(engine, TEXT) as llm:
+        llm.generate("ABCD", SamplingParams(max_tokens=400, ignore_eos=True, stop=("D",)))
+    assert engine.engine.num_aborts == 1
+    assert engine.engine.running == {}
+
+
+def test_the_death_of_the_engine_is_one_clear_error():
+    engine = fake(dies_after=2)
+    with LLM.over(engine, TEXT) as llm:
+        with pytest.raises(EngineError, match="told to die"):
+            llm.generate("A" * 60, SamplingParams(max_tokens=200))
+        assert engine.is_closed
+        with pytest.raises(EngineError, match="closed"):
+            llm.generate("A")
+
+
+def test_leaving_in_the_middle_aborts_what_runs():
+    class Interrupted(FakeSyncEngine):
+        def poll(self, timeout_s):
+            if self.engine.running:
+                raise KeyboardInterrupt
+            return super().poll(timeout_s)
+
+    engine = Interrupted(ScriptedEngine(fake_facts()))
+    llm = LLM.over(engine, TEXT)
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate(["A", "B"])
+    assert engine.engine.running == {}
+    llm.close()
+
+
+def test_a_failed_request_is_reported_beside_the_others():
+    class Poisoned(ScriptedEngine):
+        def _advance(self, request_id, request, emitted):
+            output = super()._advance(request_id, request, emitted)
+            if request.prompt_token_ids == (7,):
+                self.running.pop(request_id, None)
+                return type(output)(request_id=request_id, finish_reason="error", error="the logits held NaN")
+            return output
+
+    with LLM.over(FakeSyncEngine(Poisoned(fake_facts())), TEXT) as llm:
+        good, bad = llm.generate([[5], [7]])
+    assert good.finish_reason == "stop"
+    assert (bad.finish_reason, bad.error, bad.token_ids) == ("error", "the logits held NaN", ())
+
+
+def test_close_ends_the_engine_and_may_be_called_twice():
+    engine = fake()
+    llm = LLM.over(engine, TEXT)
+    assert llm.facts.vocab_size == 400
+    llm.close()
+    llm.close()
+    assert engine.is_closed
+
+
+def test_an_engine_that_fails_to_start_is_closed():
+    engine = fake(dies_after=0)
+    engine._is_ready_told = True
+    with pytest.raises(EngineError, match="told to die"):
+        LLM.over(engine, TEXT)
+    assert engine.is_closed
+
+
+def test_options_reach_the_configuration(monkeypatch):
+    seen = {}
+
+    def start_inline(config, on_progress):
+        seen["config"], seen["on_progress"] = config, on_progress
+        return fake()
+
+    class Config:
+        class model:
+            path = tiny_folder()
+
+    def resolve(options, hardware):
+        seen["options"] = options
+        return Config
+
+    monkeypatch.setattr(llm_module, "start_inline", start_inline)
+    monkeypatch.setattr(llm_module, "resolve", resolve)
+    with LLM("somewhere", drafter="ngram", draft_len=2, max_num_seqs=3, on_progress=print):
+        pass
+    options = seen["options"]
+    assert (options.model, options.drafter, options.draft_len) == ("somewhere", "ngram", 2)
+    assert (options.max_num_seqs, options.device, options.verification) == (3, "auto", "auto")
+    assert seen["on_progress"] is print
+
+
+def test_an_unknown_option_is_refused():
+    with pytest.raises(ConfigError, match="colour"):
+        LLM("demo", colour="red")

@@ -1,0 +1,139 @@
+"""Requests are resolved completely, and limits are exact."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.fake_engine import fake_facts
+from support.tiny_text import tiny_folder, write_tiny_text
+
+from slipstream.base.errors import CheckpointError, ContextLengthError, RequestError
+from slipstream.frontend.processor import Processor, TextParts
+from slipstream.wire.codec import decode_to_engine, encode
+from slipstream.wire.messages import Submit
+from slipstream.wire.sampling_params import SamplingParams
+
+TEXT = TextParts.load(tiny_folder())
+EOS = TEXT.tokenizer.control_ids["[e~["]
+
+
+def processor(**facts) -> Processor:
+    return Processor(TEXT, fake_facts(**facts), clock=lambda: 12.5)
+
+
+def make(prompt_len: int = 3, sampling: SamplingParams | None = None, **facts):
+    return processor(**facts).make_request("a", (1,) * prompt_len, sampling or SamplingParams())
+
+
+def test_a_request_is_resolved():
+    request = make(3, SamplingParams(max_tokens=5, seed=-7, stop_token_ids=(9, EOS)))
+    assert request.max_seq_len == 8
+    assert request.seed == -7
+    assert request.stop_token_ids == (EOS, 9)
+    assert request.eos_token_ids == (EOS,)
+    assert request.arrival_s == 12.5
+
+
+def test_the_engines_end_tokens_win_and_may_be_ignored():
+    assert make(eos_token_ids=(5, 6)).stop_token_ids == (5, 6)
+    request = make(3, SamplingParams(ignore_eos=True, stop_token_ids=(EOS,)))
+    assert (request.stop_token_ids, request.eos_token_ids) == ((EOS,), ())
+
+
+def test_seeds_are_drawn_when_not_given():
+    seeds = {make().seed for _ in range(20)}
+    assert len(seeds) == 20
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+@given(st.integers(1, 40), st.one_of(st.none(), st.integers(1, 40)), st.integers(2, 40), st.integers(2, 40))
+def test_limits_are_exact(prompt_len, max_tokens, context, cache):
+    """Accepted exactly when prompt and answer fit context and cache, with at least one token to return."""
+    limit = min(context, cache)
+    fits = prompt_len + (max_tokens or 1) <= limit
+    sampling = SamplingParams(max_tokens=max_tokens)
+    try:
+        request = make(prompt_len, sampling, max_model_len=context, num_cache_tokens=cache)
+    except ContextLengthError as error:
+        assert not fits
+        assert error.code == "context_length_exceeded"
+        assert str(prompt_len) in str(error)
+        assert str(context) in str(error) or str(cache) in str(error)
+        return
+    assert fits
+    assert request.max_seq_len == (limit if max_tokens is None else prompt_len + max_tokens)
+
+
+@pytest.mark.parametrize(
+    ("prompt_len", "max_tokens", "cache", "says", "param"),
+    [
+        (20, None, 1024, "shorten the prompt to 19", "prompt"),
+        (18, None, 16, "cache holds 16", "prompt"),
+        (15, 6, 1024, "lower max_tokens to 5", "max_tokens"),
+        (10, 7, 16, "this engine's cache holds 16", "max_tokens"),
+    ],
+)
+def test_what_does_not_fit_says_both_numbers_and_the_remedy(prompt_len, max_tokens, cache, says, param):
+    sampling = SamplingParams(max_tokens=max_tokens)
+    with pytest.raises(ContextLengthError, match=says) as caught:
+        make(prompt_len, sampling, max_model_len=20, num_cache_tokens=cache)
+    assert caught.value.param == param
+
+
+def test_prompts_are_text_or_ids():
+    p = processor()
+    assert p.tokenize("hi]~b]") == (*TEXT.tokenizer.encode_plain("hi"), TEXT.tokenizer.control_ids["]~b]"])
+    assert p.tokenize([1, 2]) == (1, 2)
+    assert p.tokenize((399,)) == (399,)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "says"),
+    [
+        ("", "empty"),
+        ([], "empty"),
+        ([400], "token id 400; ids run from 0 to 399"),
+        ([3, -1], "token id -1"),
+        ([10**30], "token id 1000"),
+        ([1.0], "give text or"),
+        ([True], "give text or"),
+        (["a", 1], "give text or"),
+        (5, "give text or"),
+        (None, "give text or"),
+        ("\ud800", "surrogate"),
+    ],
+)
+def test_other_prompts_are_refused(prompt, says):
+    with pytest.raises(RequestError, match=says):
+        processor().tokenize(prompt)
+
+
+def test_stop_token_ids_must_be_in_the_vocabulary():
+    with pytest.raises(RequestError, match="stop_token_ids holds token id 400") as caught:
+        make(3, SamplingParams(stop_token_ids=(400,)))
+    assert caught.value.param == "stop_token_ids"
+
+
+@pytest.mark.parametrize("top_k", [400, 10**30])
+def test_a_top_k_that_keeps_everything_is_off_and_fits_the_wire(top_k):
+    request = make(3, SamplingParams(top_k=top_k))
+    assert request.sampling.top_k == 0
+    assert decode_to_engine(encode(Submit(request=request))).request == request
+    assert make(3, SamplingParams(top_k=399)).sampling.top_k == 399
+
+
+def test_a_tokenizer_larger_than_the_model_is_refused():
+    with pytest.raises(CheckpointError, match="the model only 300"):
+        processor(vocab_size=300)
+
+
+def test_conversations_need_a_template(tmp_path):
+    messages = [{"role": "user", "content": "hi"}]
+    assert processor().tokenize_chat(messages)[-1] != processor().tokenize_chat(messages, add_generation_prompt=False)[-2]
+    bare = Processor(TextParts.load(write_tiny_text(tmp_path / "bare", template=None)), fake_facts())
+    with pytest.raises(RequestError, match="no chat template"):
+        bare.tokenize_chat(messages)
+    empty = Processor(TextParts.load(write_tiny_text(tmp_path / "empty", template="{# nothing #}")), fake_facts())
+    with pytest.raises(RequestError, match="to nothing"):
+        empty.tokenize_chat(messages)

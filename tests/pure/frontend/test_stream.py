@@ -1,0 +1,158 @@
+"""What a request returns is consistent: text, ids, log-probabilities and counts, however the engine cuts its runs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.fake_engine import fake_facts
+from support.tiny_text import tiny_folder
+
+from slipstream.frontend.processor import Processor, TextParts
+from slipstream.frontend.stream import RequestStream
+from slipstream.wire.messages import RequestOutput
+from slipstream.wire.sampling_params import SamplingParams
+
+TEXT = TextParts.load(tiny_folder())
+TOKENIZER = TEXT.tokenizer
+EOS = TOKENIZER.control_ids["[e~["]
+
+
+def make_stream(**sampling) -> RequestStream:
+    request = Processor(TEXT, fake_facts()).make_request("a", (1, 2), SamplingParams(max_tokens=None, **sampling))
+    return RequestStream(request, TOKENIZER)
+
+
+def make_outputs(ids, run_lens, finish_reason, stop_reason=None):
+    """Cut ids into runs as speculation would: a run of n is n - 1 accepted drafts and the target's token."""
+    outputs, start = [], 0
+    lens = [1, *run_lens]
+    while start < len(ids) or not outputs:
+        length = lens[len(outputs) % len(lens)]
+        run = tuple(ids[start : start + length])
+        outputs.append(
+            RequestOutput(
+                request_id="a",
+                token_ids=run,
+                num_draft_tokens=4 if outputs else 0,
+                num_accepted=min(length - 1, len(run)),
+                is_verify_step=bool(outputs),
+                logprobs=tuple(-0.25 * id_ for id_ in run),
+            )
+        )
+        start += length
+    last = outputs.pop()
+    fields = {name: getattr(last, name) for name in last.__struct_fields__}
+    return [*outputs, RequestOutput(**(fields | {"finish_reason": finish_reason, "stop_reason": stop_reason}))]
+
+
+def play(stream, outputs):
+    """Feed outputs until the request ends."""
+    deltas = []
+    for output in outputs:
+        deltas.append(stream.feed(output))
+        if deltas[-1].finish_reason is not None:
+            break
+    return deltas
+
+
+texts = st.text(alphabet="ab \n<é🙂", max_size=40)
+stops = st.lists(st.text(alphabet="ab <é", min_size=1, max_size=3), max_size=3)
+run_lens = st.lists(st.integers(1, 5), min_size=1, max_size=4)
+
+
+@given(texts, stops, run_lens, st.sampled_from(["stop", "length"]), st.booleans())
+def test_ids_text_logprobs_and_counts_agree_for_any_runs(text, stop, lens, ending, include):
+    ids = [*TOKENIZER.encode(text), *([EOS] if ending == "stop" else [])]
+    outputs = make_outputs(ids, lens, ending)
+    stream = make_stream(stop=tuple(stop), include_stop_str_in_output=include)
+    deltas = play(stream, outputs)
+    shown = "".join(delta.text for delta in deltas)
+    kept = [id_ for delta in deltas for id_ in delta.token_ids]
+    logprobs = [value for delta in deltas for value in delta.logprobs]
+    whole = play(make_stream(stop=tuple(stop), include_stop_str_in_output=include), make_outputs(ids, [1], ending))
+
+    assert kept == ids[: len(kept)]
+    assert logprobs == [-0.25 * id_ for id_ in kept]
+    assert stream.num_generated_tokens == len(kept)
+    assert shown == "".join(delta.text for delta in whole)
+    assert deltas[-1].stop_reason == whole[-1].stop_reason
+    if stream.is_cut:
+        matched = deltas[-1].stop_reason
+        assert deltas[-1].finish_reason == "stop"
+        assert TOKENIZER.decode(kept).startswith(shown if include else shown + matched)
+        assert matched not in TOKENIZER.decode(kept[:-1])
+    else:
+        assert deltas[-1].finish_reason == ending
+        assert kept == ids
+        assert shown == text
+
+    assert stream.num_verify_steps == sum(1 for output in outputs[1 : len(deltas)] if output.token_ids)
+    assert 0 <= stream.num_accepted <= stream.num_draft_tokens
+    assert stream.num_accepted <= len(kept)
+
+
+def test_a_stop_string_inside_a_run_cuts_ids_and_accepted_drafts():
+    """The run has four accepted drafts; the stop string is completed by the second of them."""
+    ids = TOKENIZER.encode_plain("ABCDEFG")
+    stream = make_stream(stop=("C",), logprobs=0)
+    outputs = make_outputs(ids, [5], "length")
+    first, second = stream.feed(outputs[0]), stream.feed(outputs[1])
+    assert (first.text, second.text) == ("A", "B")
+    assert second.token_ids == tuple(ids[1:3])
+    assert len(second.logprobs) == 2
+    assert second.finish_reason == "stop"
+    assert second.stop_reason == "C"
+    assert (stream.num_verify_steps, stream.num_draft_tokens, stream.num_accepted) == (1, 4, 2)
+
+
+def test_a_stop_string_wins_over_a_length_limit_in_the_same_run():
+    """An accepted run that crosses both: the earlier one, the stop string, is the reason."""
+    ids = TOKENIZER.encode_plain("ABCDEFG")
+    (delta,) = play(make_stream(stop=("BC",)), [RequestOutput(request_id="a", token_ids=tuple(ids), finish_reason="length")])
+    assert (delta.text, delta.finish_reason, delta.stop_reason) == ("A", "stop", "BC")
+    assert len(delta.token_ids) == 3
+
+
+def test_the_models_own_end_is_returned_as_a_token_and_not_as_text():
+    ids = [*TOKENIZER.encode("hi"), EOS]
+    (delta,) = play(make_stream(), [RequestOutput(request_id="a", token_ids=tuple(ids), finish_reason="stop")])
+    assert (delta.text, delta.token_ids, delta.stop_reason) == ("hi", tuple(ids), None)
+
+
+@pytest.mark.parametrize(("include", "text"), [(False, "h"), (True, "hi")])
+def test_a_stop_token_shows_only_when_asked_for(include, text):
+    h, i = TOKENIZER.encode_plain("h") + TOKENIZER.encode_plain("i")
+    output = RequestOutput(request_id="a", token_ids=(h, i), finish_reason="stop", stop_reason=i)
+    stream = make_stream(stop_token_ids=(i,), include_stop_str_in_output=include)
+    (delta,) = play(stream, [output])
+    assert (delta.text, delta.token_ids, delta.stop_reason) == (text, (h, i), i)
+
+
+@pytest.mark.parametrize(("skip", "text"), [(True, "ab"), (False, "a]~b]b")])
+def test_special_tokens_are_shown_only_when_asked_for(skip, text):
+    ids = TOKENIZER.encode("a]~b]b")
+    output = RequestOutput(request_id="a", token_ids=tuple(ids), finish_reason="length")
+    assert play(make_stream(skip_special_tokens=skip), [output])[0].text == text
+
+
+def test_text_held_back_comes_with_the_end():
+    ids = TOKENIZER.encode_plain("xab")
+    stream = make_stream(stop=("abc",))
+    deltas = play(stream, make_outputs(ids, [1], "length"))
+    assert [delta.text for delta in deltas] == ["x", "", "ab"]
+
+
+def test_an_unfinished_character_at_the_end_is_shown():
+    first_byte = TOKENIZER.encode_plain("é")[0]
+    output = RequestOutput(request_id="a", token_ids=(first_byte,), finish_reason="length")
+    assert play(make_stream(), [output])[0].text == "\ufffd"
+
+
+def test_errors_and_prefix_hits_are_passed_on():
+    stream = make_stream()
+    stream.feed(RequestOutput(request_id="a", token_ids=(1,), num_prefix_hit_tokens=8))
+    delta = stream.feed(RequestOutput(request_id="a", finish_reason="error", error="NaN"))
+    assert (delta.finish_reason, delta.error, stream.num_prefix_hit_tokens) == ("error", "NaN", 8)
+    with pytest.raises(AssertionError, match="after the end"):
+        stream.feed(RequestOutput(request_id="a"))

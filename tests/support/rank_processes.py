@@ -1,0 +1,43 @@
+"""Run a function on two ranks that are processes, over gloo."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+
+import torch
+
+from slipstream.parallel.group import connect
+from slipstream.parallel.mesh import Mesh
+
+TIMEOUT_S = 120
+
+
+def _enter(job, rank, tp_size, folder, path):
+    sys.path[:] = path
+    torch.set_num_threads(1)
+    group = connect(Mesh(tp_size, rank), init_method=f"file://{folder}/meeting", backend="gloo", timeout_s=TIMEOUT_S)
+    try:
+        torch.save(job(group), f"{folder}/rank{rank}.pt")
+    finally:
+        group.close()
+
+
+def run_processes(tp_size, job, folder):
+    """Return job(group) of every rank, in rank order; the job is a function of an importable module."""
+    context = multiprocessing.get_context("spawn")
+    ranks = [
+        context.Process(target=_enter, args=(job, rank, tp_size, str(folder), sys.path)) for rank in range(tp_size)
+    ]
+    for process in ranks:
+        process.start()
+    try:
+        for process in ranks:
+            process.join(TIMEOUT_S)
+    finally:
+        for process in ranks:
+            if process.is_alive():
+                process.kill()
+                process.join()
+    assert [process.exitcode for process in ranks] == [0] * tp_size
+    return [torch.load(f"{folder}/rank{rank}.pt") for rank in range(tp_size)]
