@@ -38,18 +38,18 @@ $(BIN)/python:
 
 $(TORCH_STAMP): | $(BIN)/python
 	@echo 'installing $(TORCH) (minutes the first time)'
-	@$(PIP) install --quiet '$(TORCH)'
+	@$(PIP) install -qq '$(TORCH)'
 	@rm -f $(VENV)/.stamp-*
 	@touch $@
 
 $(RUN_STAMP): $(TORCH_STAMP) pyproject.toml constraints.txt
 	@echo 'installing slipstream'
-	@$(PIP) install --quiet -c constraints.txt -e .
+	@$(PIP) install -qq -c constraints.txt -e .
 	@touch $@
 
 $(DEV_STAMP): $(RUN_STAMP)
 	@echo 'installing the tools for development'
-	@$(PIP) install --quiet -c constraints.txt -e '.[dev]'
+	@$(PIP) install -qq -c constraints.txt -e '.[dev]'
 	@touch $@
 
 setup: $(RUN_STAMP)
@@ -66,7 +66,7 @@ lint: $(DEV_STAMP)
 	$(BIN)/python tools/check_words.py
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 clean:
 	rm -rf build dist .ruff_cache .hypothesis .import_linter_cache .pytest_cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from generators.task import Task, assistant, system_turn, user
 
 CHAT_STRIDE = 3
 HELD_OUT_COUNTS = {"chat": 16, "word_problems": 16, "small_talk": 12, "json": 12, "recall": 8}
+# Held-out nouns that do not suit a demonstration.
+AVOIDED = re.compile(r"\b(aggression|blindness|contraceptive|stroke|viper|thong|dungeon|tragedy|mortgage)s?\b", re.I)
 RECALL_FILLERS = (6, 10, 14, 18)
 
 
@@ -63,14 +66,17 @@ def collect_prompts(
 
 
 def held_out_tasks(data_folder: Path, seed: int) -> list[Task]:
-    """Return tasks whose questions, templates or wordings training never saw."""
+    """Return tasks whose questions, templates or wordings training never saw.
+
+    None of them opens with thinking, so that the template's default ending is the right one for every row.
+    """
     rng = random.Random(seed)
     chats = list(read_chats(data_folder, "heldout", 0, 1))
     rng.shuffle(chats)
-    questions = list({question: None for question, _ in chats})
+    questions = [text for text in {question: None for question, _ in chats} if not AVOIDED.search(text)]
     tasks = [Task("chat", [user(text), assistant("")]) for text in questions[: HELD_OUT_COUNTS["chat"]]]
-    for index in range(HELD_OUT_COUNTS["word_problems"]):
-        tasks.append(word_problems.make(rng, held_out=True, thinking=index % 2 == 0))
+    for _ in range(HELD_OUT_COUNTS["word_problems"]):
+        tasks.append(word_problems.make(rng, held_out=True, thinking=False))
     talk: dict[str, Task] = {}
     while len(talk) < HELD_OUT_COUNTS["small_talk"]:
         task = small_talk.make(rng, held_out=True)

@@ -6,7 +6,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
-from support.project import PACKAGE, exceptions, python_tests, read, relative, source_files
+from support.project import PACKAGE, exceptions, python_tests, read, relative, source_files, text_files
 
 MAX_MODULE_LINES = 400
 MAX_TEST_LINES = 500
@@ -79,6 +79,11 @@ def test_modules_are_short():
 def test_test_modules_are_short():
     sizes = {relative(file): len(read(file).splitlines()) for file in python_tests()}
     assert too_large("test_module", sizes, MAX_TEST_LINES) == []
+
+
+def test_other_python_files_are_short():
+    others = [f for f in text_files() if f.suffix == ".py" and f not in {*source_files(), *python_tests()}]
+    assert too_large("module", {relative(f): len(read(f).splitlines()) for f in others}, MAX_TEST_LINES) == []
 
 
 def test_functions_are_short():

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+
 from support.live_server import LiveServer, live_server
 
 pytestmark = pytest.mark.xdist_group("e2e")

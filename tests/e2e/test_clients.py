@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import openai
 import pytest
+
 from support.live_server import LiveServer, live_server
 
 pytestmark = pytest.mark.xdist_group("e2e")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from support.live_server import live_server
 
 pytestmark = pytest.mark.xdist_group("e2e")

@@ -82,10 +82,12 @@ def make_head(folder: Path, *, seed: int = 1, **flags: object) -> Eagle3Spec:
     )
 
 
-def load(folder: Path, spec: Eagle3Spec, tables: Tables, draft_len: int) -> tuple[Eagle3Drafter, Eagle3Oracle]:
+def load(
+    folder: Path, spec: Eagle3Spec, tables: Tables, draft_len: int, dtype: torch.dtype = torch.float32
+) -> tuple[Eagle3Drafter, Eagle3Oracle]:
     """Return the drafter of a head, and the oracle of the same head."""
     model, _ = load_eagle3(
-        folder, spec, tables, group=one_rank(), dtype=torch.float32, device="cpu", max_positions=MAX_POSITIONS
+        folder, spec, tables, group=one_rank(), dtype=dtype, device="cpu", max_positions=MAX_POSITIONS
     )
     oracle = Eagle3Oracle(
         folder,
@@ -123,7 +125,10 @@ class Rig:
         page_size: tokens per page.
         max_seq_lens: limits; None = no limit.
         page_seed: of the permutation of physical pages; None = in order.
-        num_spare: unused pages at the end of the pool, so that a wrong index shows as NaN, not as an error.
+        seeds: of the noise; None = 0, 1, ..
+        dtype: of taps and cache.
+
+    Two pages at the end of the pool are spare, so that a wrong index shows as NaN and not as an error.
     """
 
     def __init__(
@@ -136,6 +141,7 @@ class Rig:
         max_seq_lens: Sequence[int] | None = None,
         page_seed: int | None = None,
         seeds: Sequence[int] | None = None,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         spec = drafter.spec
         self.drafter, self.texts, self.params = drafter, list(texts), list(params)
@@ -147,7 +153,10 @@ class Rig:
             order = torch.randperm(order.numel(), generator=torch.Generator().manual_seed(page_seed))
         self.page_table = (order + 1).reshape(num_reqs, self.max_pages).int()
         shape = (num_reqs * self.max_pages + 2, page_size, spec.num_kv_heads, spec.head_dim)
-        self.cache = DraftCache(torch.full(shape, torch.nan), torch.full(shape, torch.nan), page_size)
+        self.cache = DraftCache(
+            torch.full(shape, torch.nan, dtype=dtype), torch.full(shape, torch.nan, dtype=dtype), page_size
+        )
+        self.dtype = dtype
         self.max_seq_lens = torch.tensor(max_seq_lens or [self.max_pages * page_size] * num_reqs)
         self.seeds = list(seeds) if seeds is not None else list(range(num_reqs))
 
@@ -171,7 +180,7 @@ class Rig:
         taps[has_tap] = text.taps[positions[has_tap] - 1]
         slots = torch.where(has_tap, self.slots(request, positions.clamp(min=0)), -1)
         tokens = torch.tensor(text.tokens)[positions.clamp(min=0)]
-        self.drafter.observe(ObserveInputs(tokens, positions, taps, slots), self.cache)
+        self.drafter.observe(ObserveInputs(tokens, positions, taps.to(self.dtype), slots), self.cache)
 
     def propose(self, requests: Sequence[int], bases: Sequence[int], accepted: Sequence[int], query_len: int) -> Tensor:
         """Return drafts after a verify step of some requests; request -1 is a padding entry.
@@ -197,7 +206,7 @@ class Rig:
             num_accepted=torch.tensor(accepted),
             base_positions=torch.tensor(bases).masked_fill(is_padding, -1),
             max_seq_lens=self.max_seq_lens[index],
-            taps=taps,
+            taps=taps.to(self.dtype),
             page_table=self.page_table[index],
             sampling=sampling_inputs(params, [self.seeds[max(request, 0)] for request in requests]),
             history=history,

@@ -6,7 +6,6 @@ import sys
 from typing import Any
 
 import msgspec
-from support.fake_engine import FakeConfig
 
 from slipstream.base.errors import SlipstreamError
 from slipstream.engine.client import ProcessClient
@@ -14,12 +13,19 @@ from slipstream.engine.spawn import start_process
 from slipstream.frontend.async_llm import AsyncLLM
 from slipstream.frontend.processor import TextParts
 from slipstream.server.serve import serve
+from support.fake_engine import FakeConfig
+
+
+def say(*words: object) -> None:
+    """Print one line at once."""
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
 
 
 def launch(config: FakeConfig, **options: Any) -> AsyncLLM:
     """Start the fake engine process behind a real front end."""
     process = start_process(config, module="support.fake_engine")
-    print("engine", process.pid, flush=True)
+    say("engine", process.pid)
     return AsyncLLM(
         ProcessClient(process),
         lambda: TextParts.load(config.model.path),
@@ -36,14 +42,14 @@ def main() -> int:
         serve(
             config,
             launch=launch,
-            on_listening=lambda url: print("listening", url, flush=True),
-            on_ready=lambda url: print("ready", url, flush=True),
-            on_progress=lambda progress: print("progress", progress.stage, flush=True),
+            on_listening=lambda url: say("listening", url),
+            on_ready=lambda url: say("ready", url),
+            on_progress=lambda progress: say("progress", progress.stage),
         )
     except SlipstreamError as error:
-        print("error", type(error).__name__, error, flush=True)
+        say("error", type(error).__name__, error)
         return 2
-    print("ended", flush=True)
+    say("ended")
     return 0
 
 

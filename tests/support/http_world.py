@@ -10,13 +10,13 @@ from typing import Any
 
 import httpx
 import uvicorn
-from support.fake_engine import FakeClient, Script, ScriptedEngine, echo, fake_facts
-from support.tiny_text import tiny_folder
 
 from slipstream.frontend.async_llm import AsyncLLM
 from slipstream.frontend.processor import TextParts
 from slipstream.server.app import create_app
 from slipstream.server.serve import bind
+from support.fake_engine import FakeClient, Script, ScriptedEngine, echo, fake_facts
+from support.tiny_text import tiny_folder
 
 TEXT = TextParts.load(tiny_folder())
 USER = [{"role": "user", "content": "hi"}]

@@ -6,14 +6,21 @@ import importlib
 import sys
 import types
 import typing
+from pathlib import Path
 
 import jaxtyping
 import torch
 from beartype import beartype
 
+import slipstream.kernels
 from slipstream.kernels.case import case_named
 from support import oracles
 
+ROOM = Path(slipstream.kernels.__file__).parent
+FAMILIES = ("norm", "cache", "moe", "attention")
+OPERATIONS = sorted(
+    f.parent.relative_to(ROOM).as_posix() for family in FAMILIES for f in (ROOM / family).glob("*/contract.py")
+)
 AXIS_TYPES = {name: getattr(jaxtyping, name) for name in ("Float", "Float32", "Int", "Int32", "Int64")}
 
 

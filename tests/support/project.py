@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -60,9 +61,13 @@ def exceptions(name: str) -> dict[str, list[dict[str, str]]]:
 
 def load_tool(name: str) -> ModuleType:
     """A script of tools/, imported as a module."""
-    spec = importlib.util.spec_from_file_location(f"slipstream_tool_{name}", ROOT / "tools" / f"{name}.py")
+    full_name = f"slipstream_tool_{name}"
+    if full_name in sys.modules:
+        return sys.modules[full_name]
+    spec = importlib.util.spec_from_file_location(full_name, ROOT / "tools" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[full_name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module

@@ -41,3 +41,16 @@ def run_processes(tp_size, job, folder):
                 process.join()
     assert [process.exitcode for process in ranks] == [0] * tp_size
     return [torch.load(f"{folder}/rank{rank}.pt") for rank in range(tp_size)]
+
+
+def use_group(group):
+    """A job: sums and concatenations, of whole and of strided tensors."""
+    rank = group.mesh.tp_rank
+    x = torch.arange(6.0).view(2, 3) + 10 * rank
+    return {
+        "sum": group.all_reduce(x),
+        "half_sum": group.all_reduce(torch.full((4,), 1.0 + rank, dtype=torch.bfloat16)),
+        "last": group.all_gather(x),
+        "first": group.all_gather(x, dim=0),
+        "strided": group.all_gather(x.t(), dim=1),
+    }

@@ -35,7 +35,8 @@ You are a tiny test model.{{ '\\n\\nthinking: ' ~ thinking_mode if thinking_mode
 {{- raise_exception('unknown role ' ~ message.role) -}}
 {%- endif -%}
 {%- endfor -%}
-{%- if add_generation_prompt -%}{{- ']~b]ai\\n' -}}{%- if thinking_mode == 'disabled' -%}</mm:think>{%- endif -%}{%- endif -%}
+{%- if add_generation_prompt -%}{{- ']~b]ai\\n' -}}
+{%- if thinking_mode == 'disabled' -%}</mm:think>{%- endif -%}{%- endif -%}
 """
 
 _CORPUS = (

@@ -28,6 +28,7 @@ def serve(options: Options) -> None:
     """
     config = settle(options)
     logging.basicConfig(level=read_switches(os.environ).log_level.upper(), format=LOG_FORMAT)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     # Imported here: other commands need no HTTP library.
     from slipstream.server.serve import serve as run_server
 

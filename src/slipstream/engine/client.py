@@ -10,7 +10,7 @@ import zmq.asyncio
 from slipstream.base.errors import EngineError
 from slipstream.engine.spawn import EngineProcess
 from slipstream.wire.codec import decode_to_frontend, encode
-from slipstream.wire.messages import Abort, Failed, Shutdown, Stopped, Submit, ToEngine, ToFrontend
+from slipstream.wire.messages import Abort, Failed, Ready, Shutdown, Stopped, Submit, ToEngine, ToFrontend
 from slipstream.wire.request import Request
 
 DEATH_POLL_S = 0.2
@@ -37,6 +37,7 @@ class ProcessClient:
         self._socket.set(zmq.LINGER, 0)
         self._socket.bind(process.address)
         self._arriving: asyncio.Future[bytes] | None = None
+        self._is_ready = False
         self._is_closed = False
 
     def submit(self, request: Request) -> None:
@@ -56,14 +57,11 @@ class ProcessClient:
                 if frame is None:
                     return Failed(kind=EngineError.__name__, reason=self._process.describe_exit())
             if frame is not None:
-                try:
-                    return decode_to_frontend(frame)
-                except EngineError as error:
-                    return Failed(kind=EngineError.__name__, reason=str(error))
+                return self._decode(frame)
         return Stopped()
 
     async def close(self, grace_s: float = 5.0) -> None:
-        """End the process: ask it, wait `grace_s` seconds, then kill it.
+        """End the process: ask it, wait, then kill it. One that still loads does not listen, and is killed at once.
 
         Args:
             grace_s: seconds that the process has for ending by itself.
@@ -73,12 +71,20 @@ class ProcessClient:
         self._is_closed = True
         self._send(Shutdown(drain=False))
         try:
-            await asyncio.to_thread(self._process.close, grace_s)
+            await asyncio.to_thread(self._process.close, grace_s if self._is_ready else 0.0)
         finally:
             if self._arriving is not None:
                 self._arriving.cancel()
             self._socket.close(linger=0)
             self._context.destroy(linger=0)
+
+    def _decode(self, frame: bytes) -> ToFrontend:
+        try:
+            message = decode_to_frontend(frame)
+        except EngineError as error:
+            return Failed(kind=EngineError.__name__, reason=str(error))
+        self._is_ready = self._is_ready or isinstance(message, Ready)
+        return message
 
     async def _next_frame(self, timeout_s: float) -> bytes | None:
         if self._arriving is None:

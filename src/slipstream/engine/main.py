@@ -100,9 +100,7 @@ def _serve(config: EngineConfig, socket: zmq.Socket[bytes], parent: int) -> int:
     return 0
 
 
-def _receive(
-    core: EngineCore, socket: zmq.Socket[bytes], *, wait: bool
-) -> tuple[Shutdown | None, list[RequestOutput]]:
+def _receive(core: EngineCore, socket: zmq.Socket[bytes], *, wait: bool) -> tuple[Shutdown | None, list[RequestOutput]]:
     """Take every message that is there; while idle, wait for the first one for a moment."""
     news: list[RequestOutput] = []
     if wait and not socket.poll(IDLE_POLL_MS):

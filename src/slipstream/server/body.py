@@ -26,10 +26,10 @@ async def read_object(request: Request, max_body_bytes: int) -> dict[str, Any]:
     """
     kind = request.headers.get("content-type")
     if kind is not None and kind.partition(";")[0].strip().lower() != "application/json":
-        raise RequestError(f"content-type {kind!r} is not served: send application/json")
+        raise RequestError(f"content-type {kind[:80]!r} is not served: send application/json")
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
-        raise RequestError(f"content-encoding {encoding!r} is not served: send the body as it is")
+        raise RequestError(f"content-encoding {encoding[:80]!r} is not served: send the body as it is")
     return parse_json(await _read(request, max_body_bytes))
 
 

@@ -18,6 +18,7 @@ UNAUTHORIZED = "authentication_error"
 NOT_FOUND = "not_found_error"
 OVERLOADED = "overloaded_error"
 INTERNAL = "internal_error"
+_MAX_SHOWN = 80
 CLIENT_GONE_STATUS = 499
 """Nobody reads it; it is what logs of other servers call a client that left."""
 
@@ -73,11 +74,12 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     """Answer an unknown route or a wrong method."""
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
+    path = request.url.path[:_MAX_SHOWN]
     if error.status_code == 404:
-        return plain_error(404, NOT_FOUND, f"{request.url.path} is not a route of this server", headers)
+        return plain_error(404, NOT_FOUND, f"{path} is not a route of this server", headers)
     if error.status_code == 405:
         allowed = headers.get("Allow", "another method")
-        message = f"{request.method} is not allowed on {request.url.path}: use {allowed}"
+        message = f"{request.method} is not allowed on {path}: use {allowed}"
         return plain_error(405, BAD_REQUEST, message, headers)
     return plain_error(error.status_code, BAD_REQUEST, str(error.detail), headers)
 

@@ -78,7 +78,7 @@ class Eagle3Drafter:
             inputs.page_table,
             page_size=cache.page_size,
         )
-        states = self._model.fuse(inputs.taps.flatten(0, 1)).view(num_reqs, query_len, -1)
+        states = self._model.fuse(inputs.taps.flatten(0, 1)).unflatten(0, (num_reqs, query_len))
         last = inputs.num_accepted[:, None]  # [num_reqs, 1]; ladder row of y
         if query_len > 1:
             self._store_accepted(ladder, states, last, inputs.page_table, cache)

@@ -77,7 +77,8 @@ class TokenRun(msgspec.Struct, frozen=True, kw_only=True):
         num_draft_tokens: drafts that were verified (placeholders not counted); 0 after a last chunk.
         num_accepted: accepted drafts, without the target's own token.
         logprobs: raw log-probability of each emitted token, or empty when nobody asked.
-        is_finite: False when the row's logits held NaN or infinity; the request ends with an error.
+        is_finite: False when the row's logits held NaN or +infinity, or allowed no token; the request ends with an
+            error. A logit of -infinity is a token that may not be drawn.
     """
 
     row: int

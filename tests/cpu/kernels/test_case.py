@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from slipstream.kernels.case import EXACT, Case, Tolerance, case_named
-from slipstream.kernels.faults import shape_fault
 
 CASE = Case("one", "a fault", 7, torch.float32, EXACT, {"num_tokens": 3, "seq_lens": (1, 2)})
 
@@ -51,8 +50,3 @@ def test_cases_are_found_by_name():
     assert case_named((CASE,), "one") is CASE
     with pytest.raises(KeyError, match="two"):
         case_named((CASE,), "two")
-
-
-def test_faults_name_operand_shape_dtype_and_what_is_allowed():
-    error = shape_fault("some_operation", "x", torch.zeros(2, 3, dtype=torch.bfloat16), "[4, 3]")
-    assert str(error) == "some_operation: x is [2, 3] bfloat16, allowed is [4, 3]; fix the caller"

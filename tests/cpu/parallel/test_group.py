@@ -7,22 +7,9 @@ from slipstream.base.errors import ConfigError
 from slipstream.parallel.group import TensorParallelGroup, connect, one_rank
 from slipstream.parallel.mesh import Mesh
 from support.layer_parts import run_ranks
-from support.rank_processes import run_processes
+from support.rank_processes import run_processes, use_group
 
 VALUES = (1.0, 2.0**-24, 2.0**-24)
-
-
-def use_group(group):
-    """What the two processes do: sums, concatenations, and a sum whose order shows."""
-    rank = group.mesh.tp_rank
-    x = torch.arange(6.0).view(2, 3) + 10 * rank
-    return {
-        "sum": group.all_reduce(x),
-        "half_sum": group.all_reduce(torch.full((4,), 1.0 + rank, dtype=torch.bfloat16)),
-        "last": group.all_gather(x),
-        "first": group.all_gather(x, dim=0),
-        "strided": group.all_gather(x.t(), dim=1),
-    }
 
 
 @pytest.fixture(scope="module")

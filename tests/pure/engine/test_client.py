@@ -8,14 +8,14 @@ import signal
 
 import pytest
 import zmq
-from support.fake_engine import FakeConfig, FakeModelSection
-from support.processes import is_alive, python_path
 
 from slipstream.engine.client import DEATH_POLL_S, LAST_WORDS_S, ProcessClient
 from slipstream.engine.spawn import start_process
 from slipstream.wire.messages import Failed, Outputs, Progress, Ready, Stopped
 from slipstream.wire.request import Request
 from slipstream.wire.sampling_params import SamplingParams
+from support.fake_engine import FakeConfig, FakeModelSection
+from support.processes import is_alive, python_path
 
 
 @pytest.fixture(autouse=True)
@@ -27,9 +27,7 @@ def with_client(body, **fields):
     """Run a coroutine function with a client of a fake engine process; the process must be gone afterwards."""
 
     async def run():
-        process = start_process(
-            FakeConfig(model=FakeModelSection(path="x"), **fields), module="support.fake_engine"
-        )
+        process = start_process(FakeConfig(model=FakeModelSection(path="x"), **fields), module="support.fake_engine")
         client = ProcessClient(process)
         try:
             return await body(client, process)

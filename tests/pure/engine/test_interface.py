@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 
 import pytest
-from support.fake_engine import FakeClient, FakeSyncEngine
 
 from slipstream.engine.client import ProcessClient
 from slipstream.engine.interface import AsyncEngineClient, SyncEngine
+from support.fake_engine import FakeClient, FakeSyncEngine
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support.fake_engine import FakeConfig, FakeModelSection
-from support.processes import is_alive, python_path, wait_until
 
 from slipstream.engine import spawn
 from slipstream.engine.spawn import start_inline, start_process
+from support.fake_engine import FakeConfig, FakeModelSection
+from support.processes import is_alive, python_path, wait_until
 
 FAKE = "support.fake_engine"
 
@@ -98,7 +98,8 @@ ORPHAN = """
 import sys, time
 from slipstream.engine.spawn import start_process
 from support.fake_engine import FakeConfig, FakeModelSection
-process = start_process(FakeConfig(model=FakeModelSection(path="x"), load_s=60, child_file=sys.argv[1]), module={fake!r})
+config = FakeConfig(model=FakeModelSection(path="x"), load_s=60, child_file=sys.argv[1])
+process = start_process(config, module={fake!r})
 print(process.pid, flush=True)
 time.sleep(60)
 """
@@ -107,9 +108,7 @@ time.sleep(60)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_front_end_leaves_no_orphan(tmp_path, number):
     child_file = tmp_path / "child"
-    parent = subprocess.Popen(
-        [sys.executable, "-c", ORPHAN.format(fake=FAKE), str(child_file)], stdout=subprocess.PIPE
-    )
+    parent = subprocess.Popen([sys.executable, "-c", ORPHAN.format(fake=FAKE), str(child_file)], stdout=subprocess.PIPE)
     with parent:
         engine = int(parent.stdout.readline())
         assert wait_until(lambda: child_file.exists() and child_file.read_text() != "")

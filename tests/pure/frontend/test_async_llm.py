@@ -9,9 +9,6 @@ import signal
 from contextlib import asynccontextmanager
 
 import pytest
-from support.fake_engine import FakeClient, FakeConfig, FakeModelSection, ScriptedEngine, fake_facts
-from support.processes import is_alive, python_path
-from support.tiny_text import tiny_folder
 
 from slipstream.base.errors import (
     CapacityError,
@@ -27,6 +24,9 @@ from slipstream.frontend.async_llm import AsyncLLM
 from slipstream.frontend.processor import TextParts
 from slipstream.wire.messages import Failed, Outputs, Progress, RequestOutput, Stopped
 from slipstream.wire.sampling_params import SamplingParams
+from support.fake_engine import FakeClient, FakeConfig, FakeModelSection, ScriptedEngine, fake_facts
+from support.processes import is_alive, python_path
+from support.tiny_text import tiny_folder
 
 TEXT = TextParts.load(tiny_folder())
 LONG = SamplingParams(max_tokens=400, ignore_eos=True)
@@ -297,7 +297,12 @@ def test_draining_cuts_off_what_runs_too_long():
 
 @pytest.mark.parametrize(
     ("kind", "error"),
-    [("CapacityError", CapacityError), ("CheckpointError", CheckpointError), ("ValueError", EngineError), ("x", EngineError)],
+    [
+        ("CapacityError", CapacityError),
+        ("CheckpointError", CheckpointError),
+        ("ValueError", EngineError),
+        ("x", EngineError),
+    ],
 )
 def test_a_failure_while_loading_keeps_its_class(kind, error):
     async def body():
@@ -342,7 +347,9 @@ def test_a_fault_of_the_reader_is_the_end_and_not_a_hang():
 
 def test_an_engine_process_of_its_own(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", python_path())
-    monkeypatch.setattr(module, "start_process", lambda config: spawn.start_process(config, module="support.fake_engine"))
+    monkeypatch.setattr(
+        module, "start_process", lambda config: spawn.start_process(config, module="support.fake_engine")
+    )
 
     async def body():
         llm = AsyncLLM.launch(FakeConfig(model=FakeModelSection(path=str(tiny_folder())), step_s=0.01))

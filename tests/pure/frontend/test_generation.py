@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.fake_engine import fake_facts
-from support.tiny_text import tiny_folder
 
 from slipstream.base.errors import EngineError
 from slipstream.frontend.generation import Generation
 from slipstream.frontend.processor import Processor, TextParts
 from slipstream.frontend.stream import Delta, RequestStream
 from slipstream.wire.sampling_params import SamplingParams
+from support.fake_engine import fake_facts
+from support.tiny_text import tiny_folder
 
 TEXT = TextParts.load(tiny_folder())
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from support.fake_engine import FakeSyncEngine, ScriptedEngine, fake_facts
-from support.tiny_text import tiny_folder
 
 from slipstream.base.errors import ConfigError, ContextLengthError, EngineError, RequestError
 from slipstream.frontend import llm as llm_module
 from slipstream.frontend.llm import LLM
 from slipstream.frontend.processor import TextParts
 from slipstream.wire.sampling_params import SamplingParams
+from support.fake_engine import FakeConfig, FakeModelSection, FakeSyncEngine, ScriptedEngine, fake_facts
+from support.tiny_text import tiny_folder
 
 TEXT = TextParts.load(tiny_folder())
 EOS = TEXT.tokenizer.control_ids["[e~["]
@@ -32,7 +32,9 @@ def test_completions_come_in_the_order_of_the_prompts():
     assert len({completion.request_id for completion in completions}) == 3
 
 
-@pytest.mark.parametrize(("prompts", "count"), [("A", 1), ([1, 2], 1), ((1, 2), 1), (["A", "B"], 2), ([[1], [2]], 2), ([], 0)])
+@pytest.mark.parametrize(
+    ("prompts", "count"), [("A", 1), ([1, 2], 1), ((1, 2), 1), (["A", "B"], 2), ([[1], [2]], 2), ([], 0)]
+)
 def test_prompts_may_be_one_or_many(prompts, count):
     with LLM.over(fake(), TEXT) as llm:
         assert len(llm.generate(prompts)) == count
@@ -163,13 +165,9 @@ def test_options_reach_the_configuration(monkeypatch):
         seen["config"], seen["on_progress"] = config, on_progress
         return fake()
 
-    class Config:
-        class model:
-            path = tiny_folder()
-
     def resolve(options, hardware):
-        seen["options"] = options
-        return Config
+        seen["options"], seen["hardware"] = options, hardware
+        return FakeConfig(model=FakeModelSection(path=str(tiny_folder())))
 
     monkeypatch.setattr(llm_module, "start_inline", start_inline)
     monkeypatch.setattr(llm_module, "resolve", resolve)

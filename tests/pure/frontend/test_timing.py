@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from support.fake_engine import fake_facts
-from support.tiny_text import tiny_folder
 
 from slipstream.frontend.processor import Processor, TextParts
 from slipstream.frontend.stream import RequestStream
@@ -12,6 +10,8 @@ from slipstream.frontend.timing import Timing
 from slipstream.metrics.instruments import Phases
 from slipstream.wire.messages import RequestOutput
 from slipstream.wire.sampling_params import SamplingParams
+from support.fake_engine import fake_facts
+from support.tiny_text import tiny_folder
 
 TEXT = TextParts.load(tiny_folder())
 
@@ -46,9 +46,7 @@ def test_a_request_without_tokens_has_no_decode_time():
     assert Timing(1.0).end_of(stream(), "abort", 3.0).after_first_token_s == 0.0
 
 
-@pytest.mark.parametrize(
-    ("times", "phases"), [((0.0, 0.0, 0.0), None), ((0.5, 0.0, 0.25), Phases(0.5, 0.0, 0.25))]
-)
+@pytest.mark.parametrize(("times", "phases"), [((0.0, 0.0, 0.0), None), ((0.5, 0.0, 0.25), Phases(0.5, 0.0, 0.25))])
 def test_phases_come_with_the_engines_last_output(times, phases):
     queue_s, prefill_s, decode_s = times
     last = RequestOutput(request_id="a", queue_s=queue_s, prefill_s=prefill_s, decode_s=decode_s)

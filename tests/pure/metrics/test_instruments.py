@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.fake_engine import fake_facts
 
 from slipstream.metrics.catalog import CATALOG
 from slipstream.metrics.instruments import CONTENT_TYPE, Instruments, Phases, RequestEnd
 from slipstream.wire.messages import EngineStats
+from support.fake_engine import fake_facts
 
 
 def samples(instruments: Instruments) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

@@ -25,7 +25,7 @@ def test_vocabulary_of_the_family():
 
 
 def test_kv_heads_are_cut_while_there_are_enough():
-    assert [mesh.kv_heads(4) for mesh in ranks(2)] == [range(0, 2), range(2, 4)]
+    assert [mesh.kv_heads(4) for mesh in ranks(2)] == [range(2), range(2, 4)]
     assert [mesh.kv_replicas(4) for mesh in ranks(2)] == [1, 1]
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import msgspec
-from support.fake_engine import fake_facts
-from support.http_world import TEXT
 
 from slipstream.frontend.processor import Processor
 from slipstream.frontend.stream import RequestStream
 from slipstream.server.answer import chat_logprobs, completion_logprobs, usage_of
 from slipstream.wire.messages import RequestOutput
 from slipstream.wire.sampling_params import SamplingParams
+from support.fake_engine import fake_facts
+from support.http_world import TEXT
 
 
 def finished(prompt_len: int, num_prefix_hit_tokens: int) -> RequestStream:

@@ -9,10 +9,11 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.http_world import USER, error_of, run, world
 
 from slipstream.server.protocol.endpoints import ENDPOINTS
 from slipstream.server.protocol.requests import ChatRequest, CompletionRequest
+from support.http_world import USER, error_of, run, world
+from support.profiles import relaxed
 
 JSON = {"content-type": "application/json"}
 
@@ -77,7 +78,8 @@ json_values = st.recursive(
         st.text(st.characters(codec="utf-8"), max_size=6),
     ),
     lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=5), inner, max_size=3)
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=5), inner, max_size=3),
     ),
     max_leaves=6,
 )
@@ -100,7 +102,7 @@ def names_of(path: str) -> set[str]:
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(relaxed, max_examples=150)
 @given(st.data())
 def test_no_request_makes_the_server_fail(data):
     """Any fields with any values: an answer, or an error that is the client's. Never a 500, never a hang."""
@@ -126,7 +128,7 @@ def test_no_request_makes_the_server_fail(data):
     run(body)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(relaxed, max_examples=150)
 @given(st.binary(max_size=80), st.sampled_from([CHAT, COMPLETIONS, "/tokenize", "/detokenize"]))
 def test_no_bytes_make_the_server_fail(content, path):
     async def body():

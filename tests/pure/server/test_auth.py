@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from support.http_world import error_of, run, world
 
 KEY = "geheim-é"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from support.http_world import error_of, live_world, run, world
 
 BODY = json.dumps({"model": "tiny", "prompt": "ABC"}).encode()
@@ -51,7 +52,9 @@ def test_the_limit_is_exact(chunked):
                         yield whole[start : start + 7]
 
                 sent = pieces() if chunked else content
-                reply = await w.client.post("/v1/completions", content=sent, headers={"content-type": "application/json"})
+                reply = await w.client.post(
+                    "/v1/completions", content=sent, headers={"content-type": "application/json"}
+                )
                 assert reply.status_code == status
                 if status == 413:
                     assert error_of(reply, 413)["code"] == "body_too_long"
@@ -65,7 +68,9 @@ def test_a_long_body_on_a_socket_gets_its_answer():
     async def body():
         async with live_world(max_body_bytes=100_000) as w:
             content = json.dumps({"prompt": "A" * 20_000_000})
-            reply = await w.client.post("/v1/completions", content=content, headers={"content-type": "application/json"})
+            reply = await w.client.post(
+                "/v1/completions", content=content, headers={"content-type": "application/json"}
+            )
             error_of(reply, 413)
             assert (await w.complete()).status_code == 200
 

@@ -7,9 +7,9 @@ import types
 
 import pytest
 from fastapi import Response
-from support.http_world import run
 
 from slipstream.server.disconnect import answer_or_leave, wait_for_disconnect
+from support.http_world import run
 
 
 def client(*messages):
@@ -19,7 +19,7 @@ def client(*messages):
     async def receive():
         if queue:
             return queue.pop(0)
-        await asyncio.Event().wait()
+        return await asyncio.Event().wait()
 
     return types.SimpleNamespace(receive=receive)
 

@@ -48,4 +48,6 @@ def test_every_class_of_the_tree_has_a_status():
     classes = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, SlipstreamError)]
     assert len(classes) >= 10
     for kind in classes:
-        assert status_of(kind("x")) == (400 if issubclass(kind, RequestError) else 503 if kind is OverloadedError else 500)
+        assert status_of(kind("x")) == (
+            400 if issubclass(kind, RequestError) else 503 if kind is OverloadedError else 500
+        )

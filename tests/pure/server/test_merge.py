@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.http_world import run
 
 from slipstream.server.merge import merge
+from support.http_world import run
 
 
 async def source(items, closed, pause=0.0):

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 import httpx
 import msgspec
 import pytest
-from support.fake_engine import FakeConfig, FakeModelSection, FakeServerSection
-from support.processes import is_alive, python_path, wait_until
-from support.tiny_text import tiny_folder
 
 from slipstream.base.errors import ConfigError
 from slipstream.server.serve import bind
+from support.fake_engine import FakeConfig, FakeModelSection, FakeServerSection
+from support.processes import is_alive, python_path, wait_until
+from support.tiny_text import tiny_folder
 
 LONG = {"model": "tiny", "prompt": "ABC", "max_tokens": 300, "ignore_eos": True}
 
@@ -74,10 +74,7 @@ def test_a_stop_signal_drains_and_exits_with_zero(number):
     with server(step_s=0.01) as s:
         engine = int(s.until("engine"))
         url = s.until("ready")
-        answers = []
-        asking = threading.Thread(target=lambda: answers.append(httpx.post(f"{url}/v1/completions", json=LONG, timeout=30)))
-        asking.start()
-        assert wait_until(lambda: "slipstream:streams" in (text := httpx.get(f"{url}/metrics").text) and running(text))
+        answers, asking = ask(url)
         s.process.send_signal(number)
         assert wait_until(lambda: httpx.get(f"{url}/health").json()["status"] == "draining")
         assert httpx.post(f"{url}/v1/completions", json=LONG).status_code == 503
@@ -89,37 +86,42 @@ def test_a_stop_signal_drains_and_exits_with_zero(number):
         assert wait_until(lambda: not is_alive(engine))
 
 
-def running(text: str) -> bool:
+def ask(url: str) -> tuple[list[httpx.Response], threading.Thread]:
+    """Ask for a long answer in a thread; return once the request is in flight."""
+    answers: list[httpx.Response] = []
+    asking = threading.Thread(target=lambda: answers.append(httpx.post(f"{url}/v1/completions", json=LONG, timeout=30)))
+    asking.start()
+    assert wait_until(lambda: is_running(httpx.get(f"{url}/metrics").text))
+    return answers, asking
+
+
+def is_running(text: str) -> bool:
     return any(line.startswith("slipstream:streams{") and line.endswith(" 1.0") for line in text.splitlines())
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_what_outlives_the_drain_gets_an_error(stream):
+def test_a_stream_that_outlives_the_drain_gets_an_error_event():
     with server(step_s=0.05, section={"drain_s": 0.2}) as s:
         url = s.until("ready")
-        with httpx.stream("POST", f"{url}/v1/completions", json=LONG | {"stream": stream}, timeout=30) if stream else no_stream() as reply:
-            if stream:
-                lines = reply.iter_lines()
-                next(lines)
-                s.process.send_signal(signal.SIGTERM)
-                rest = [line for line in lines if line]
-                assert "shutting down" in rest[-1]
-            else:
-                answers = []
-                asking = threading.Thread(target=lambda: answers.append(httpx.post(f"{url}/v1/completions", json=LONG, timeout=30)))
-                asking.start()
-                assert wait_until(lambda: running(httpx.get(f"{url}/metrics").text))
-                s.process.send_signal(signal.SIGTERM)
-                asking.join()
-                assert answers[0].status_code == 503
-                assert "shutting down" in answers[0].json()["error"]["message"]
+        with httpx.stream("POST", f"{url}/v1/completions", json=LONG | {"stream": True}, timeout=30) as reply:
+            lines = reply.iter_lines()
+            next(lines)
+            s.process.send_signal(signal.SIGTERM)
+            rest = [line for line in lines if line]
+        assert "shutting down" in rest[-1]
         s.until("ended")
         assert s.process.wait(10) == 0
 
 
-@contextmanager
-def no_stream():
-    yield None
+def test_a_whole_answer_that_outlives_the_drain_is_a_503():
+    with server(step_s=0.05, section={"drain_s": 0.2}) as s:
+        url = s.until("ready")
+        answers, asking = ask(url)
+        s.process.send_signal(signal.SIGTERM)
+        asking.join()
+        assert answers[0].status_code == 503
+        assert "shutting down" in answers[0].json()["error"]["message"]
+        s.until("ended")
+        assert s.process.wait(10) == 0
 
 
 def test_a_second_signal_ends_at_once():

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.http_world import run
 
 from slipstream.base.errors import EngineError
 from slipstream.server.protocol.responses import Version
 from slipstream.server.sse import DONE, EventStream, event
+from support.http_world import run
 
 
 class Client:

@@ -7,11 +7,12 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.tiny_text import CONTROL, TEMPLATE, tiny_folder, write_tiny_text
 
 from slipstream.base.errors import CheckpointError, RequestError
 from slipstream.text.chat_template import ChatTemplate
 from slipstream.text.tokenizer import Tokenizer
+from support.profiles import relaxed
+from support.tiny_text import CONTROL, TEMPLATE, tiny_folder, write_tiny_text
 
 TOKENIZER = Tokenizer.load(tiny_folder())
 TURN = TOKENIZER.control_ids["]~b]"]
@@ -54,6 +55,7 @@ hostile = st.lists(
 ).map("".join)
 
 
+@relaxed
 @given(st.lists(hostile, min_size=1, max_size=4), st.booleans())
 def test_user_text_changes_no_control_token_and_is_kept(texts, with_system):
     """The control tokens of a conversation are those of the same conversation with harmless words."""
@@ -66,12 +68,14 @@ def test_user_text_changes_no_control_token_and_is_kept(texts, with_system):
     assert all(text.strip() in decoded for text in texts)
 
 
+@relaxed
 @given(st.lists(st.text(alphabet="abc xyz\n0é🙂", max_size=20), min_size=1, max_size=3))
 def test_text_without_control_tokens_is_encoded_like_the_rendered_whole(texts):
     messages = [{"role": "user", "content": text} for text in texts]
     assert template().encode(messages) == TOKENIZER.encode(template().render(messages))
 
 
+@relaxed
 @given(st.text(alphabet="abc <>[]~\n", max_size=20))
 def test_harmless_brackets_are_encoded_like_the_rendered_whole(text):
     messages = user(text)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.tiny_text import CONTROL
 
 from slipstream.base.errors import RequestError
 from slipstream.text.control import ControlText
+from support.profiles import relaxed
+from support.tiny_text import CONTROL
 
 CONTROL_TEXT = ControlText(CONTROL)
 texts = st.lists(
@@ -17,6 +18,7 @@ texts = st.lists(
 ).map("".join)
 
 
+@relaxed
 @given(texts)
 def test_hidden_text_holds_no_control_token_and_comes_back(text):
     marks = CONTROL_TEXT.marks([text])
@@ -25,6 +27,7 @@ def test_hidden_text_holds_no_control_token_and_comes_back(text):
     assert marks.show(hidden) == text
 
 
+@relaxed
 @given(texts, texts, texts)
 def test_what_a_user_writes_cannot_complete_what_a_template_writes(before, user, after):
     """Control tokens in before + user + after all lie in what the template wrote."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -24,6 +26,7 @@ from slipstream.wire.messages import (
 )
 from slipstream.wire.request import Request
 from slipstream.wire.sampling_params import SamplingParams
+from support.profiles import relaxed
 
 int64 = st.integers(-(2**63), 2**63 - 1)
 ids = st.lists(st.integers(0, 2**31), max_size=5).map(tuple)
@@ -70,8 +73,8 @@ stats = st.builds(EngineStats, num_running=st.integers(0, 99), num_accepted_per_
 count = st.integers(0, 2**40)
 facts = st.builds(
     EngineFacts,
-    **{name: text for name in ("model_name", "drafter", "verification", "device", "dtype")},
-    **{name: count for name in ("vocab_size", "max_model_len", "max_num_seqs", "page_size", "num_pages")},
+    **dict.fromkeys(("model_name", "drafter", "verification", "device", "dtype"), text),
+    **dict.fromkeys(("vocab_size", "max_model_len", "max_num_seqs", "page_size", "num_pages"), count),
     num_cache_tokens=count,
     draft_len=count,
     eos_token_ids=ids,
@@ -93,35 +96,41 @@ def same(left, right):
     return repr(left) == repr(right) and type(left) is type(right)
 
 
+@relaxed
 @given(to_engine)
 def test_messages_to_the_engine_survive(message):
     assert same(decode_to_engine(encode(message)), message)
 
 
+@relaxed
 @given(to_frontend)
 def test_messages_to_the_front_end_survive(message):
     assert same(decode_to_frontend(encode(message)), message)
 
 
+@relaxed
 @given(st.binary(max_size=60))
 def test_random_bytes_are_a_message_or_one_kind_of_error(frame):
     for decode in (decode_to_engine, decode_to_frontend):
-        try:
+        with contextlib.suppress(EngineError):
             decode(frame)
-        except EngineError as error:
-            assert f"{len(frame)} bytes" in str(error)
 
 
+def test_the_error_says_how_long_the_frame_was():
+    for decode in (decode_to_engine, decode_to_frontend):
+        with pytest.raises(EngineError, match="3 bytes"):
+            decode(b"abc")
+
+
+@relaxed
 @given(st.one_of(to_engine, to_frontend), st.data())
 def test_a_damaged_frame_never_escapes_as_another_error(message, data):
     frame = bytearray(encode(message))
     place = data.draw(st.integers(0, len(frame) - 1))
     frame[place] ^= data.draw(st.integers(1, 255))
     for decode in (decode_to_engine, decode_to_frontend):
-        try:
+        with contextlib.suppress(EngineError):
             decode(bytes(frame[: data.draw(st.integers(0, len(frame)))]))
-        except EngineError:
-            pass
 
 
 def test_directions_are_not_mixed_up():

@@ -146,7 +146,8 @@ def parse_prompts(value: object) -> list[str | list[int]]:
         if all(isinstance(item, str) for item in value) or all(_is_ids(item) for item in value):
             return value
     raise RequestError(
-        f"prompt={_show(value)} is not allowed: a string, a list of token ids, or a list of either that is not empty",
+        f"prompt={_show(value)} is not allowed: a string, a list of token ids, a list of strings, or a list of lists "
+        "of ids, and none of them empty",
         param="prompt",
     )
 

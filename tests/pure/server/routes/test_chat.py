@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.http_world import TEXT, USER, error_of, events, live_world, run, world
 
 from slipstream.wire.messages import Failed
+from support.http_world import TEXT, USER, error_of, events, live_world, run, world
 
 WORDS = TEXT.tokenizer.encode_plain("ABCDEFGH")
 EOS = TEXT.tokenizer.control_ids["[e~["]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import openai
+
 from support.http_world import error_of, live_world, run, world
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from support.http_world import run, world
-
 from slipstream.wire.messages import Failed, Progress
+from support.http_world import run, world
 
 
 def test_health_follows_the_engine():

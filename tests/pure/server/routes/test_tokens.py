@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from support.http_world import TEXT, USER, error_of, run, world
 
 
@@ -61,7 +62,10 @@ def test_what_is_wrong_is_named(path, fields, param):
     async def body():
         async with world() as w:
             assert error_of(await w.post(path, fields), 400)["param"] == param
-            assert error_of(await w.post(path, {"model": "x", "prompt": "a"} if "de" not in path else {"model": "x", "tokens": []}), 404)
+            assert error_of(
+                await w.post(path, {"model": "x", "prompt": "a"} if "de" not in path else {"model": "x", "tokens": []}),
+                404,
+            )
 
     run(body)
 

@@ -12,9 +12,8 @@ Not here: which state goes with a row, attention.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -23,7 +22,7 @@ from slipstream.kernels.sampling.checks import INTEGERS, require
 from slipstream.kernels.select import select
 
 if TYPE_CHECKING:
-    from jaxtyping import Int64, Int
+    from jaxtyping import Int, Int64
 
 
 @dataclass(frozen=True, slots=True)

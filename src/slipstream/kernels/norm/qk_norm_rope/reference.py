@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn import functional
+
+from slipstream.kernels.norm.rms_norm.reference import normalise
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int64
@@ -25,7 +26,7 @@ def qk_norm_rope(
     heads = x.float()
     if weight is not None and kind_of_head is not None:
         gain = weight.index_select(0, kind_of_head).float()
-        heads = functional.rms_norm(heads, heads.shape[2:], None, eps) * (gain + 1.0 if gemma else gain)
+        heads = normalise(heads, eps).mul_(gain + 1.0 if gemma else gain)
     rotary_dim = rope_table.shape[1]
     half = rotary_dim // 2
     # HAZARD: -1 would read the table's last row; padding takes row 0, whatever the table's length.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torch import Tensor
-from torch.nn import functional
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -19,4 +18,9 @@ def rms_norm(
 ) -> Float[Tensor, "num_tokens hidden_size"]:
     """See the contract."""
     gain = weight.float() + 1.0 if gemma else weight.float()
-    return functional.rms_norm(x.float(), weight.shape, gain, eps).to(x.dtype)
+    return normalise(x.float(), eps).mul_(gain).to(x.dtype)
+
+
+def normalise(rows: Tensor, eps: float) -> Tensor:
+    """Return float32 rows over the root of their mean square, along the last axis, in new memory."""
+    return rows * rows.square().mean(-1, keepdim=True).add_(eps).rsqrt_()

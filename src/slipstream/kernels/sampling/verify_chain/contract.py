@@ -13,7 +13,7 @@ from slipstream.kernels.sampling.checks import INTEGERS, require
 from slipstream.kernels.select import select
 
 if TYPE_CHECKING:
-    from jaxtyping import Int64, Int
+    from jaxtyping import Int, Int64
 
 
 def verify_chain(

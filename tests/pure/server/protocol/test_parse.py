@@ -1,0 +1,124 @@
+"""Bodies become requests, or errors that name the field, what it was given and what it means."""
+
+from __future__ import annotations
+
+import pytest
+
+from slipstream.base.errors import RequestError, UnsupportedFeature
+from slipstream.server.protocol.endpoints import CHAT, COMPLETIONS
+from slipstream.server.protocol.parse import (
+    chat_max_tokens,
+    parse_fields,
+    parse_json,
+    parse_prompts,
+    sampling_of,
+    wants_usage,
+)
+from slipstream.server.protocol.requests import ChatRequest, CompletionRequest
+from support.http_world import USER
+
+
+def chat(**fields) -> ChatRequest:
+    return parse_fields(CHAT, ChatRequest, {"messages": USER} | fields)
+
+
+def test_null_counts_as_absent():
+    names = [*ChatRequest.model_fields, *(f.name for f in (*CHAT.ignored, *CHAT.refused))]
+    assert chat(**{name: None for name in names if name != "messages"}) == chat()
+
+
+def test_neutral_values_and_ignored_fields_pass():
+    ignored = {field.name: {"any": ["thing"]} for field in CHAT.ignored}
+    neutral = {field.name: field.neutral[0] for field in CHAT.refused if field.neutral}
+    assert chat(**ignored, **neutral) == chat()
+
+
+@pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS], ids=lambda endpoint: endpoint.path)
+def test_every_refused_field_is_refused_with_its_reason(endpoint):
+    for field in endpoint.refused:
+        with pytest.raises(UnsupportedFeature) as caught:
+            parse_fields(endpoint, endpoint.accepts, {field.name: {"x": [5]}})
+        assert field.reason in str(caught.value)
+        assert (caught.value.param, caught.value.code) == (field.name, "unsupported_feature")
+
+
+def test_an_unknown_field_is_named_with_what_is_accepted():
+    with pytest.raises(RequestError, match="temperature") as caught:
+        chat(temprature=1)
+    assert "temprature" in str(caught.value)
+    assert (caught.value.param, caught.value.code) == ("temprature", "unknown_field")
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"temperature": "5"}, 'temperature="5" is not allowed'),
+        ({"stop": ["a", 5]}, "stop"),
+        ({"stop_token_ids": [1, "2"]}, r"stop_token_ids\[1\]="),
+        ({"stream_options": []}, "stream_options="),
+        ({"seed": "x" * 500}, "…"),
+    ],
+)
+def test_a_wrong_value_is_shown_with_the_meaning_of_its_field(fields, says):
+    with pytest.raises(RequestError, match=says) as caught:
+        chat(**fields)
+    (name,) = fields
+    assert caught.value.param == name
+    assert ChatRequest.model_fields[name].description in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_a_missing_field_is_named():
+    with pytest.raises(RequestError, match="prompt is missing") as caught:
+        parse_fields(COMPLETIONS, CompletionRequest, {})
+    assert caught.value.param == "prompt"
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"nul", b"\xff", b'{"a":NaN}', b"[" * 99_999])
+def test_what_is_no_object_is_refused(body):
+    with pytest.raises(RequestError, match="body"):
+        parse_json(body)
+
+
+def test_an_object_is_read():
+    assert parse_json(b'{"a": [1, 2.5, null, true]}') == {"a": [1, 2.5, None, True]}
+
+
+def test_sampling_parameters_are_taken_over():
+    request = chat(stop=["a", "b"], top_k=3, temperature=0.5)
+    sampling = sampling_of(request, max_tokens=None, logprobs=0)
+    assert (sampling.stop, sampling.top_k, sampling.temperature) == (("a", "b"), 3, 0.5)
+    assert (sampling.max_tokens, sampling.logprobs) == (None, 0)
+
+
+def test_usage_of_a_stream():
+    assert wants_usage(chat()) is False
+    assert wants_usage(chat(stream=True)) is False
+    assert wants_usage(chat(stream=True, stream_options={})) is False
+    assert wants_usage(chat(stream=True, stream_options={"include_usage": True, "include_obfuscation": True})) is True
+    with pytest.raises(RequestError, match="set stream to true"):
+        wants_usage(chat(stream_options={}))
+    with pytest.raises(UnsupportedFeature):
+        wants_usage(chat(stream=True, stream_options={"continuous_usage_stats": True}))
+
+
+def test_max_tokens_has_two_spellings():
+    assert chat_max_tokens(chat()) is None
+    assert chat_max_tokens(chat(max_tokens=4)) == chat_max_tokens(chat(max_completion_tokens=4)) == 4
+    with pytest.raises(RequestError, match="give one"):
+        chat_max_tokens(chat(max_tokens=4, max_completion_tokens=5))
+
+
+@pytest.mark.parametrize(
+    ("value", "prompts"),
+    [("a", ["a"]), ([1], [[1]]), (["a", ""], ["a", ""]), ([[1], [2, 3]], [[1], [2, 3]]), ("", [""])],
+)
+def test_prompts(value, prompts):
+    assert parse_prompts(value) == prompts
+
+
+@pytest.mark.parametrize("value", [[], None, 5, {}, ["a", 1], [[1], "a"], [True], [[True]], [1.0]])
+def test_other_prompts_are_refused(value):
+    with pytest.raises(RequestError) as caught:
+        parse_prompts(value)
+    assert caught.value.param == "prompt"

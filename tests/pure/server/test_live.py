@@ -1,0 +1,169 @@
+"""A real socket: real clients, and clients that leave at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+
+import openai
+import pytest
+
+from slipstream.wire.messages import Failed
+from support.http_world import TEXT, USER, live_world, run
+
+EOS = TEXT.tokenizer.control_ids["[e~["]
+
+
+def words(request):
+    del request
+    return [*TEXT.tokenizer.encode_plain("ABCDEFGH"), EOS]
+
+
+def client_of(w, **options):
+    return openai.AsyncOpenAI(base_url=f"{w.url}/v1", api_key="x", max_retries=0, **options)
+
+
+def test_the_openai_package_gets_whole_answers():
+    async def body():
+        async with live_world(script=words) as w, client_of(w) as client:
+            answer = await client.chat.completions.create(
+                model="tiny", messages=USER, max_completion_tokens=99, logprobs=True, seed=1, user="u", store=False
+            )
+            assert answer.choices[0].message.content == "ABCDEFGH"
+            assert [entry.token for entry in answer.choices[0].logprobs.content][:2] == ["A", "B"]
+            details = answer.usage.completion_tokens_details
+            assert details.accepted_prediction_tokens == answer.usage.speculation["num_accepted"] > 0
+            text = await client.completions.create(model="tiny", prompt=[[1, 2], [3]], max_tokens=3)
+            assert [choice.index for choice in text.choices] == [0, 1]
+
+    run(body)
+
+
+def test_the_openai_package_gets_streams():
+    async def body():
+        async with live_world(script=words) as w, client_of(w) as client:
+            stream = await client.chat.completions.create(
+                model="tiny", messages=USER, stream=True, stop=["GH"], stream_options={"include_usage": True}
+            )
+            chunks = [chunk async for chunk in stream]
+            text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+            assert text == "ABCDEF"
+            assert chunks[0].choices[0].delta.role == "assistant"
+            assert chunks[-2].choices[0].finish_reason == "stop"
+            assert chunks[-1].usage.completion_tokens == 8
+            pieces = await client.completions.create(model="tiny", prompt="ABC", stream=True, max_tokens=3)
+            assert "".join([piece.choices[0].text async for piece in pieces]) == "ABC"
+
+    run(body)
+
+
+def test_the_openai_package_gets_typed_errors():
+    async def body():
+        async with live_world(script=words, max_queue=1, step_s=0.01) as w, client_of(w) as client:
+            create = client.chat.completions.create
+            with pytest.raises(openai.BadRequestError, match="penalties") as caught:
+                await create(model="tiny", messages=USER, presence_penalty=1.0)
+            assert caught.value.param == "presence_penalty"
+            with pytest.raises(openai.NotFoundError):
+                await create(model="other", messages=USER)
+            with pytest.raises(openai.BadRequestError) as caught:
+                await create(model="tiny", messages=USER, max_tokens=10**6)
+            assert caught.value.code == "context_length_exceeded"
+            streams = [
+                await create(model="tiny", messages=USER, stream=True, extra_body={"ignore_eos": True})
+                for _ in range(5)
+            ]
+            with pytest.raises(openai.InternalServerError, match="503"):
+                await create(model="tiny", messages=USER)
+            w.fake.tell(Failed(kind="EngineError", reason="the device is gone"))
+            with pytest.raises(openai.APIError, match="the device is gone"):
+                [chunk async for chunk in streams[0]]
+            for stream in streams:
+                await stream.close()
+
+    run(body)
+
+
+def test_with_a_key_the_openai_package_is_let_in():
+    async def body():
+        async with live_world(api_key="secret") as w:
+            async with client_of(w) as client:
+                with pytest.raises(openai.AuthenticationError):
+                    await client.models.list()
+            async with client_of(w).with_options(api_key="secret") as client:
+                assert len((await client.models.list()).data) == 1
+
+    run(body)
+
+
+async def leave_at_random(w, rng: random.Random, number: int) -> bool:
+    """Send a request, or a part of it, read a little or nothing, and go; return whether anything was read."""
+    host, port = w.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    is_chat, is_stream = rng.random() < 0.5, rng.random() < 0.6
+    fields = {"messages": USER} if is_chat else {"prompt": ["ABC", "DE"] if rng.random() < 0.3 else "ABC"}
+    fields |= {"stream": is_stream, "ignore_eos": True, "max_tokens": 400, "user": str(number)}
+    payload = json.dumps(fields).encode()
+    path = "/v1/chat/completions" if is_chat else "/v1/completions"
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(payload)}\r\n\r\n"
+    )
+    message = head.encode() + payload
+    if rng.random() < 0.1:
+        message = message[: rng.randrange(len(message))]
+    writer.write(message)
+    got = b""
+    try:
+        await asyncio.wait_for(writer.drain(), 1)
+        if rng.random() < 0.8:
+            got = await asyncio.wait_for(reader.read(rng.choice([1, 100, 2000])), rng.random() * 0.1)
+    except (TimeoutError, ConnectionError):
+        pass
+    if rng.random() < 0.5:
+        writer.transport.abort()
+    else:
+        writer.close()
+    return bool(got)
+
+
+def test_two_hundred_clients_that_leave_leave_nothing_running():
+    async def body():
+        rng = random.Random(11)
+        async with live_world(step_s=0.002, max_queue=500) as w:
+            gate = asyncio.Semaphore(16)
+
+            async def one(number):
+                async with gate:
+                    return await leave_at_random(w, rng, number)
+
+            read = await asyncio.gather(*(one(number) for number in range(200)))
+            assert 20 < sum(read) < 200
+            for _ in range(500):
+                if not w.engine.running and not w.llm.status.num_streams:
+                    break
+                await asyncio.sleep(0.01)
+            assert w.engine.running == {}
+            assert w.llm.status.num_streams == 0
+            assert w.engine.num_aborts > 100
+            assert (await w.complete()).json()["choices"][0]["text"] == "ABC"
+
+    run(body)
+
+
+def test_a_client_that_reads_nothing_does_not_stop_the_others():
+    async def body():
+        async with live_world(script=words) as w:
+            host, port = w.url.removeprefix("http://").split(":")
+            _, writer = await asyncio.open_connection(host, int(port))
+            payload = json.dumps(
+                {"prompt": ["ABC"] * 10, "stream": True, "ignore_eos": True, "max_tokens": 400}
+            ).encode()
+            head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+            writer.write(f"{head}content-length: {len(payload)}\r\n\r\n".encode() + payload)
+            await asyncio.sleep(0.05)
+            for _ in range(5):
+                assert (await w.complete()).status_code == 200
+            writer.transport.abort()
+
+    run(body)
