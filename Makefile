@@ -21,12 +21,13 @@ DEV_STAMP := $(VENV)/.stamp-dev
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test lint setup setup-dev clean
+.PHONY: help serve test lint docs setup setup-dev clean
 
 help:
 	@echo 'make serve [PORT=8000] [MODEL=demo] [ARGS="--drafter eagle3"]   start the HTTP server'
 	@echo 'make test                                                        lint, types, contracts, words, tests'
 	@echo 'make lint                                                        the same without the tests'
+	@echo 'make docs                                                        write docs/reference from the code'
 	@echo 'make clean                                                       remove what the tools left behind'
 
 $(BIN)/python:
@@ -64,6 +65,9 @@ lint: $(DEV_STAMP)
 	$(BIN)/pyright --warnings
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/python tools/check_words.py
+
+docs: $(DEV_STAMP)
+	$(BIN)/python tools/make_reference_docs.py
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup

@@ -18,8 +18,8 @@ from slipstream.cli.main import main
 
 DEFAULT_FOLDER = Path(__file__).resolve().parent / "results" / "cpu"
 RUNS = {
-    "peer.toml": ["--peer", "transformers", "--prompt-tokens", "128", "--max-tokens", "128", "--per-domain", "1"],
-    "domains.toml": ["--prompt-tokens", "0", "--max-tokens", "192", "--stop-at-end", "--per-domain", "4"],
+    "peer.toml": "--peer transformers --prompt-tokens 128 --max-tokens 128 --per-domain 1",
+    "domains.toml": "--also ngram --prompt-tokens 0 --max-tokens 192 --stop-at-end --per-domain 4",
 }
 
 
@@ -35,4 +35,4 @@ def run(words: list[str]) -> None:
 if __name__ == "__main__":
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_FOLDER
     for name, arguments in RUNS.items():
-        run(["bench", "decode", "demo", *arguments, "--repetitions", "5", "--out", str(folder / name)])
+        run(["bench", "decode", "demo", *arguments.split(), "--repetitions", "5", "--out", str(folder / name)])

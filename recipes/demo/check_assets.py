@@ -31,7 +31,7 @@ def refuse(reason: str) -> None:
 
 def load_template(folder: Path, is_trimmed: bool) -> jinja2.Template:
     """Compile the template as servers do."""
-    environment = jinja2.Environment(trim_blocks=is_trimmed, lstrip_blocks=is_trimmed, autoescape=False)  # noqa: S701
+    environment = jinja2.Environment(trim_blocks=is_trimmed, lstrip_blocks=is_trimmed, autoescape=False)
     environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
     environment.globals["raise_exception"] = refuse
     return environment.from_string((folder / "chat_template.jinja").read_text(encoding="utf-8"))

@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import random
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -133,8 +134,10 @@ def score_tasks(network: Network, tokenizer: Any, eos: int, dtype: torch.dtype, 
         right = 0
         for task, text in zip(tasks, texts, strict=True):
             reply = tokenizer.decode(text, skip_special_tokens=True).rpartition(THINK_CLOSE)[2]
-            wanted = task.expected if task.domain != "word_problems" else task.messages[-1]["content"]
-            right += wanted in reply
+            if task.domain == "word_problems":
+                right += re.findall(r"\d+", reply)[-1:] == [task.expected]
+            else:
+                right += task.expected in reply
         scores[name] = round(right / count, 3)
     return scores
 

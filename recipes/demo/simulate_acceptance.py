@@ -1,7 +1,8 @@
 """Measure acceptance of the EAGLE-3 head without an engine: greedy, chain of K drafts.
 
 The target writes its greedy answer; then the head's drafts from every position are compared with that answer and
-the verify steps are walked. A step that holds the end of the answer counts tokens only up to the end.
+the verify steps are walked. Drafts count as accepted up to the end of the answer, not past it. The acceptance length
+is 1 + accepted drafts / verify steps, as servers report it.
 
     python simulate_acceptance.py PROMPTS.jsonl CHECKPOINT_FOLDER DRAFTER_FOLDER
 """
@@ -30,18 +31,18 @@ class Tally:
     """Counts over verify steps."""
 
     num_steps: int = 0
-    num_emitted: int = 0
+    num_accepted: int = 0
     num_prompts: int = 0
 
     @property
     def acceptance_length(self) -> float:
-        """Mean tokens emitted per verify step."""
-        return self.num_emitted / max(self.num_steps, 1)
+        """Mean tokens per verify step: the accepted drafts and one of the target's own."""
+        return 1 + self.num_accepted / max(self.num_steps, 1)
 
     def add(self, other: Tally) -> None:
         """Add the counts of another tally."""
         self.num_steps += other.num_steps
-        self.num_emitted += other.num_emitted
+        self.num_accepted += other.num_accepted
         self.num_prompts += other.num_prompts
 
 
@@ -95,10 +96,9 @@ def walk(prompt_length: int, text: list[int], drafts: list[list[int]]) -> Tally:
             accepted < len(guesses) and emitted + accepted < len(text) and guesses[accepted] == text[emitted + accepted]
         ):
             accepted += 1
-        step = min(accepted + 1, len(text) - emitted)
         tally.num_steps += 1
-        tally.num_emitted += step
-        emitted += step
+        tally.num_accepted += accepted
+        emitted += accepted + 1
     return tally
 
 
@@ -145,10 +145,10 @@ def prompt_ids(tokenizer: Any, rows: list[dict[str, Any]]) -> list[list[int]]:
 
 def report(sums: dict[str, Tally]) -> str:
     """Print one line per domain."""
-    lines = [f"{'domain':16} {'prompts':>7} {'steps':>7} {'emitted':>8} {'acceptance length':>18}"]
+    lines = [f"{'domain':16} {'prompts':>7} {'steps':>7} {'accepted':>9} {'acceptance length':>18}"]
     for domain, tally in sums.items():
         lines.append(
-            f"{domain:16} {tally.num_prompts:7} {tally.num_steps:7} {tally.num_emitted:8} "
+            f"{domain:16} {tally.num_prompts:7} {tally.num_steps:7} {tally.num_accepted:9} "
             f"{tally.acceptance_length:18.3f}"
         )
     return "\n".join(lines)
@@ -163,8 +163,10 @@ def main() -> None:
     parser.add_argument("--num-drafts", type=int, default=3)
     parser.add_argument("--max-new", type=int, default=96)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--threads", type=int, default=1, help="more are slower at this size")
     parser.add_argument("--json", type=Path, help="write counts and token ids of every prompt here")
     options = parser.parse_args()
+    torch.set_num_threads(options.threads)
     network = load_target(options.checkpoint_folder)
     draft = load_draft(options.drafter_folder, network)
     tokenizer = load_tokenizer(options.checkpoint_folder)
@@ -176,7 +178,7 @@ def main() -> None:
     print(report(by_domain(rows, tallies)))
     if options.json:
         values = [
-            {"domain": row["domain"], "prompt": prompt, "answer": text, "num_steps": tally.num_steps}
+            {"domain": row["domain"], "prompt": prompt, "answer": text, **vars(tally)}
             for row, prompt, text, tally in zip(rows, prompts, texts, tallies, strict=True)
         ]
         options.json.write_text(json.dumps(values))

@@ -10,6 +10,8 @@ import math
 import torch
 
 NEG_INF = float("-inf")
+# The float32 next to -1e30: scores are float32.
+NAN_SCORE = torch.tensor(-1e30, dtype=torch.float32).item()
 
 
 def rms_norm(x, weight, eps, gemma):
@@ -74,7 +76,7 @@ def index_score(index_q, index_k_pages, index_page_table, req_of_token, position
                 index_block = position // page_size
                 page = index_page_table[req_of_token[token], index_block].item()
                 product = float(query @ index_k_pages[page, position % page_size].double())
-                product = -1e30 if math.isnan(product) else product
+                product = NAN_SCORE if math.isnan(product) else product
                 scores[token, head, index_block] = max(scores[token, head, index_block].item(), product)
     return scores
 
@@ -93,7 +95,7 @@ def select_blocks(scores, positions, page_size, topk, num_init_blocks, num_local
                 if index_block < num_init_blocks:
                     return (1, 0.0, index_block)
                 score = row[index_block].item()
-                score = -1e30 if math.isnan(score) else score
+                score = NAN_SCORE if math.isnan(score) else score
                 return (2, -score if score != 0 else 0.0, index_block)
 
             ids = sorted(sorted(visible, key=rank)[:topk])

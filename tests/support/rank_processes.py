@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sys
 
 import torch
@@ -15,6 +16,9 @@ TIMEOUT_S = 120
 
 def _enter(job, rank, tp_size, folder, path):
     sys.path[:] = path
+    if sys.platform == "linux":
+        # The ranks are on this machine: no name of it need be known to a network.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     group = connect(Mesh(tp_size, rank), init_method=f"file://{folder}/meeting", backend="gloo", timeout_s=TIMEOUT_S)
     try:

@@ -5,8 +5,10 @@ Written for the tests: nothing is trained beyond a few merges, nothing is taken 
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -78,4 +80,6 @@ def write_tiny_text(folder: Path, *, template: str | None = TEMPLATE) -> Path:
 @functools.cache
 def tiny_folder() -> Path:
     """Return a folder with the text files, one per test process; do not write into it."""
-    return write_tiny_text(Path(tempfile.mkdtemp(prefix="tiny-text-")))
+    folder = Path(tempfile.mkdtemp(prefix="tiny-text-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return write_tiny_text(folder)

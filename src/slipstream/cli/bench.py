@@ -50,6 +50,9 @@ def build_app() -> typer.Typer:
 def decode(
     options: Options,
     peer: Annotated[str | None, typer.Option("--peer", metavar="NAME", help="Compare with: transformers.")] = None,
+    also: Annotated[
+        list[str] | None, typer.Option("--also", metavar="DRAFTER", help="A further drafter; may be repeated.")
+    ] = None,
     prompts: Annotated[Path | None, PROMPTS] = None,
     per_domain: Annotated[int, typer.Option("--per-domain", metavar="N", min=1, help="Prompts of each domain.")] = 2,
     prompt_tokens: Annotated[
@@ -76,7 +79,7 @@ def decode(
     text = TextParts.load(config.model.path)
     work = make_prompts(items, text, num_tokens=prompt_tokens or None, per_domain=per_domain)
     console = make_error_console()
-    with Lineup(options, config, peer=peer, ignore_eos=not stop_at_end) as lineup:
+    with Lineup(options, config, peer=peer, ignore_eos=not stop_at_end, also=also or ()) as lineup:
         total = len(lineup.contenders) * len(work) * repetitions
         done: list[Trial] = []
 

@@ -61,18 +61,28 @@ class Lineup:
         config: what `options` resolve to.
         peer: `transformers`, or None.
         ignore_eos: always generate the full number of tokens.
+        also: further drafters, with their default lengths.
     """
 
-    def __init__(self, options: Options, config: EngineConfig, *, peer: str | None, ignore_eos: bool) -> None:
+    def __init__(
+        self,
+        options: Options,
+        config: EngineConfig,
+        *,
+        peer: str | None,
+        ignore_eos: bool,
+        also: Sequence[str] = (),
+    ) -> None:
         given = given_options(options)
         self._open: list[LLM] = []
         self.contenders: list[Contender] = []
         if peer is not None:
             self.contenders.append(TransformersContender(Path(config.model.path), config.num_threads))
-        self._add(NO_DRAFTER, {**given, "drafter": "none", "draft_len": 0}, ignore_eos)
+        self._add({**given, "drafter": "none", "draft_len": 0}, ignore_eos)
         if config.speculation.drafter != "none":
-            name = f"{config.speculation.drafter}, {config.speculation.draft_len} drafts"
-            self._add(name, given, ignore_eos)
+            self._add(given, ignore_eos)
+        for drafter in also:
+            self._add({**given, "drafter": drafter, "draft_len": None}, ignore_eos)
 
     def __enter__(self) -> Lineup:
         return self
@@ -85,10 +95,11 @@ class Lineup:
         for llm in self._open:
             llm.close()
 
-    def _add(self, name: str, given: dict[str, object], ignore_eos: bool) -> None:
+    def _add(self, given: dict[str, object], ignore_eos: bool) -> None:
         values: dict[str, object] = {key: value for key, value in given.items() if value is not None}
         llm = LLM(**values)  # type: ignore[arg-type]
         self._open.append(llm)
+        name = f"{llm.facts.drafter}, {llm.facts.draft_len} drafts" if llm.facts.draft_len else NO_DRAFTER
         self.contenders.append(SlipstreamContender(name, llm, ignore_eos=ignore_eos))
 
 
@@ -130,4 +141,5 @@ def _tokenize(item: WorkItem, text: TextParts) -> tuple[int, ...]:
     if item.prompt is not None or text.template is None:
         content = item.prompt if item.prompt is not None else "\n".join(content for _, content in item.messages)
         return tuple(text.tokenizer.encode(content, add_special_tokens=True))
-    return tuple(text.template.encode(item.as_chat(), add_generation_prompt=True))
+    token_ids = text.template.encode(item.as_chat(), add_generation_prompt=True, template_kwargs=item.template_kwargs)
+    return tuple(token_ids)

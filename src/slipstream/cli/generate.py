@@ -164,7 +164,7 @@ async def answer(
     """Answer one prompt, writing text as it comes; a conversation is always answered as one."""
     started = time.perf_counter()
     if is_chat or item.messages:
-        generation = await llm.open_chat(item.as_chat(), sampling)
+        generation = await llm.open_chat(item.as_chat(), sampling, template_kwargs=item.template_kwargs)
     else:
         generation = await llm.open(item.prompt or "", sampling)
     first: float | None = None

@@ -93,7 +93,8 @@ def start_process(config: msgspec.Struct, *, module: str = ENGINE_MODULE) -> Eng
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as handle:
             handle.write(msgspec.json.encode(config))
         address = f"ipc://{folder}/engine"
-        command = [sys.executable, "-m", _WATCH_MODULE, module, "--config", str(file), "--address", address]
+        command = [sys.executable, "-m", _WATCH_MODULE, str(folder), module, "--config", str(file)]
+        command += ["--address", address]
         popen = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,13 +1,15 @@
-"""Run an engine module under the eyes of its parent: `python -m slipstream.engine.watch MODULE ARGUMENTS…`.
+"""Run an engine module under the eyes of its parent: `python -m slipstream.engine.watch FOLDER MODULE ARGUMENTS…`.
 
 The parent holds the other end of standard input. When that end closes, by whatever death of the parent, this process
-and its group end at once, so that nobody is left holding the device.
+removes the private folder that the parent made for it and ends at once with its group, so that nobody is left holding
+the device.
 """
 
 from __future__ import annotations
 
 import os
 import runpy
+import shutil
 import signal
 import sys
 import threading
@@ -17,26 +19,31 @@ PARENT_POLL_S = 0.5
 """How often the parent's process id is compared; catches a parent whose pipe end somebody else inherited."""
 
 
-def watch_parent() -> None:
-    """End this process, with its group if it leads one, once the parent is gone. Returns at once."""
+def watch_parent(folder: str) -> None:
+    """End this process, with its group if it leads one, once the parent is gone. Returns at once.
+
+    Args:
+        folder: removed before the end.
+    """
     parent = os.getppid()
-    threading.Thread(target=_wait_for_end_of_input, name="watch-parent-pipe", daemon=True).start()
-    threading.Thread(target=_wait_for_new_parent, args=(parent,), name="watch-parent-id", daemon=True).start()
+    threading.Thread(target=_wait_for_end_of_input, args=(folder,), name="watch-parent-pipe", daemon=True).start()
+    threading.Thread(target=_wait_for_new_parent, args=(folder, parent), name="watch-parent-id", daemon=True).start()
 
 
-def _wait_for_end_of_input() -> None:
+def _wait_for_end_of_input(folder: str) -> None:
     while os.read(0, 4096):
         pass
-    _end()
+    _end(folder)
 
 
-def _wait_for_new_parent(parent: int) -> None:
+def _wait_for_new_parent(folder: str, parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(PARENT_POLL_S)
-    _end()
+    _end(folder)
 
 
-def _end() -> None:
+def _end(folder: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
@@ -46,11 +53,11 @@ def main(arguments: list[str]) -> None:
     """Watch the parent and run a module as the main program.
 
     Args:
-        arguments: the module's name and its arguments.
+        arguments: the private folder, the module's name, and its arguments.
     """
-    watch_parent()
-    sys.argv = arguments
-    runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+    folder, *sys.argv = arguments
+    watch_parent(folder)
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -79,6 +79,8 @@ def build_request(item: WorkItem, settings: LoadSettings, index: int) -> tuple[s
         body["ignore_eos"] = True
     if item.prompt is not None:
         return COMPLETIONS_PATH, {**body, "prompt": item.prompt}
+    if item.template_kwargs:
+        body["chat_template_kwargs"] = item.template_kwargs
     return CHAT_PATH, {**body, "messages": item.as_chat()}
 
 

@@ -1,6 +1,7 @@
 """What is asked of an engine: prompts by domain, read from JSON lines, in an order that a seed decides.
 
-One line is one object: `domain`, and either `messages` (a conversation) or `prompt` (text). Other keys are ignored.
+One line is one object: `domain`, and either `messages` (a conversation) or `prompt` (text). `thinking_mode`, if there,
+is handed to the chat template. Other keys are ignored.
 """
 
 from __future__ import annotations
@@ -22,11 +23,18 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True):
         domain: what kind of text this is; results are grouped by it.
         messages: (role, content) pairs, or empty.
         prompt: text that the model continues, or None.
+        thinking_mode: variable of the chat template, or None.
     """
 
     domain: str
     messages: tuple[tuple[str, str], ...] = ()
     prompt: str | None = None
+    thinking_mode: str | None = None
+
+    @property
+    def template_kwargs(self) -> dict[str, str]:
+        """Return the variables for the chat template."""
+        return {} if self.thinking_mode is None else {"thinking_mode": self.thinking_mode}
 
     def as_chat(self) -> list[dict[str, str]]:
         """Return the conversation in the wire shape of a chat request; a bare prompt becomes a user turn."""
@@ -53,7 +61,10 @@ def parse_item(line: str, where: str) -> WorkItem:
         if not isinstance(prompt, str) or not prompt:
             raise ConfigError(f"{where}: 'prompt' must be a string that is not empty")
         return WorkItem(domain=value["domain"], prompt=prompt)
-    return WorkItem(domain=value["domain"], messages=_parse_messages(messages, where))
+    thinking_mode = value.get("thinking_mode")
+    if not isinstance(thinking_mode, str | None):
+        raise ConfigError(f"{where}: 'thinking_mode' must be a string")
+    return WorkItem(domain=value["domain"], messages=_parse_messages(messages, where), thinking_mode=thinking_mode)
 
 
 def _parse_messages(messages: object, where: str) -> tuple[tuple[str, str], ...]:

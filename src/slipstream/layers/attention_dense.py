@@ -104,7 +104,7 @@ class DenseAttention(nn.Module):
         """
         positions = inputs.positions if rope_positions is None else rope_positions
         num_heads, num_kv_heads, head_dim = self._num_heads, self._num_kv_heads, self._head_dim
-        heads = self.qkv_proj(x).view(-1, num_heads + 2 * num_kv_heads, head_dim)
+        heads = self.qkv_proj(x).view(len(x), num_heads + 2 * num_kv_heads, head_dim)
         qk, v = heads.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
         q, k = self._norm_and_rotate(qk, rope_table, positions, 0).split((num_heads, num_kv_heads), dim=1)
         write_kv(k, v, k_pages, v_pages, inputs.slot_mapping)
@@ -126,7 +126,7 @@ class DenseAttention(nn.Module):
         positions = inputs.positions if rope_positions is None else rope_positions
         num_heads, num_kv_heads, head_dim = self._num_heads, self._num_kv_heads, self._head_dim
         weight = self.qkv_proj.weight[num_heads * head_dim :]
-        k, v = functional.linear(x, weight).view(-1, 2 * num_kv_heads, head_dim).chunk(2, dim=1)
+        k, v = functional.linear(x, weight).view(len(x), 2 * num_kv_heads, head_dim).chunk(2, dim=1)
         k = self._norm_and_rotate(k, rope_table, positions, num_heads)
         write_kv(k, v, k_pages, v_pages, inputs.slot_mapping)
 

@@ -116,7 +116,7 @@ class SparseAttention(nn.Module):
             rope_table: [max_positions, rotary_dim] float32.
         """
         num_normed = sum(self._normed_heads)
-        heads = self.qkv_proj(x).view(-1, num_normed + self._num_kv_heads, self._head_dim)
+        heads = self.qkv_proj(x).view(len(x), num_normed + self._num_kv_heads, self._head_dim)
         normed, v = heads.split((num_normed, self._num_kv_heads), dim=1)
         q, k, index_q, index_k = self.qk_norm(normed, rope_table, inputs.positions).split(self._normed_heads, dim=1)
         write_kv(

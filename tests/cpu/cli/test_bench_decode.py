@@ -42,11 +42,11 @@ def test_prompts_are_as_long_as_asked_and_end_as_written(text):
 def test_drafting_changes_no_greedy_token_and_is_counted(folder, text):
     options = bench_options(Options(model=str(folder), drafter="ngram", draft_len=2, threads=1, max_model_len=64))
     prompts = make_prompts(ITEMS, text, num_tokens=8, per_domain=1)
-    with Lineup(options, settle(options), peer=None, ignore_eos=True) as lineup:
+    with Lineup(options, settle(options), peer=None, ignore_eos=True, also=["ngram"]) as lineup:
         names = [contender.name for contender in lineup.contenders]
         result = compare(lineup.contenders, prompts, max_tokens=12, repetitions=1)
-    assert names == ["no drafter", "ngram, 2 drafts"]
-    assert result.differing == (("ngram, 2 drafts", 0),)
+    assert names == ["no drafter", "ngram, 2 drafts", "ngram, 4 drafts"]
+    assert result.differing == (("ngram, 2 drafts", 0), ("ngram, 4 drafts", 0))
     drafting = next(s for s in score(result) if s.contender == names[1])
     assert drafting.acceptance_length is not None
     assert drafting.acceptance_length >= 1.0

@@ -118,7 +118,7 @@ class FakeLLM:
         self.asked.append(("text", prompt))
         return self.generation
 
-    async def open_chat(self, messages, sampling):
+    async def open_chat(self, messages, sampling, *, template_kwargs):
         self.asked.append(("chat", messages))
         return self.generation
 

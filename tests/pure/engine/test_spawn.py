@@ -100,7 +100,7 @@ from slipstream.engine.spawn import start_process
 from support.fake_engine import FakeConfig, FakeModelSection
 config = FakeConfig(model=FakeModelSection(path="x"), load_s=60, child_file=sys.argv[1])
 process = start_process(config, module={fake!r})
-print(process.pid, flush=True)
+print(process.pid, process.address, flush=True)
 time.sleep(60)
 """
 
@@ -110,13 +110,16 @@ def test_a_killed_front_end_leaves_no_orphan(tmp_path, number):
     child_file = tmp_path / "child"
     parent = subprocess.Popen([sys.executable, "-c", ORPHAN.format(fake=FAKE), str(child_file)], stdout=subprocess.PIPE)
     with parent:
-        engine = int(parent.stdout.readline())
+        words = parent.stdout.readline().decode().split()
+        engine, folder = int(words[0]), Path(words[1].removeprefix("ipc://")).parent
         assert wait_until(lambda: child_file.exists() and child_file.read_text() != "")
         child = int(child_file.read_text())
         assert is_alive(engine)
         assert is_alive(child)
+        assert folder.exists()
         parent.send_signal(number)
     assert wait_until(lambda: not is_alive(engine) and not is_alive(child), timeout_s=5)
+    assert not folder.exists()
 
 
 def test_a_long_temporary_path_still_gives_a_usable_address(tmp_path, monkeypatch):

@@ -49,6 +49,9 @@ def test_requests_are_made_of_items_and_settings():
     path, body = build_request(WorkItem(domain="d", messages=(("user", "x"),)), SETTINGS, 0)
     assert path == "/v1/chat/completions"
     assert body["messages"] == [{"role": "user", "content": "x"}]
+    assert "chat_template_kwargs" not in body
+    plain = WorkItem(domain="d", messages=(("user", "x"),), thinking_mode="disabled")
+    assert build_request(plain, SETTINGS, 0)[1]["chat_template_kwargs"] == {"thinking_mode": "disabled"}
     forced = LoadSettings(model="m", concurrency=1, max_tokens=7, temperature=0.0, seed=0, ignore_eos=True)
     assert build_request(WorkItem(domain="d", prompt="x"), forced, 0)[1]["ignore_eos"] is True
 

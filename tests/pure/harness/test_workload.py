@@ -25,6 +25,12 @@ def test_items_are_read_in_order(tmp_path):
     assert list(group_by_domain(items)) == ["code", "text"]
 
 
+def test_the_thinking_mode_is_for_the_template():
+    item = parse_item(json.dumps({**CHAT, "thinking_mode": "disabled"}), "here")
+    assert item.template_kwargs == {"thinking_mode": "disabled"}
+    assert parse_item(json.dumps(CHAT), "here").template_kwargs == {}
+
+
 def test_a_bare_prompt_becomes_a_user_turn():
     assert WorkItem(domain="d", prompt="Once").as_chat() == [{"role": "user", "content": "Once"}]
 
@@ -40,6 +46,7 @@ def test_a_bare_prompt_becomes_a_user_turn():
         '{"domain": "d", "prompt": 3}',
         '{"domain": "d", "messages": []}',
         '{"domain": "d", "messages": ["x"]}',
+        '{"domain": "d", "messages": [{"role": "user", "content": "x"}], "thinking_mode": 1}',
         '{"domain": "d", "messages": [{"role": "user"}]}',
         '{"domain": "d", "prompt": "x", "messages": [{"role": "user", "content": "x"}]}',
     ],

@@ -49,7 +49,8 @@ def make_batch(case: Case, generator: torch.Generator) -> PagedBatch:
         positions += range(seq_len - query_len, seq_len)
     reqs += [0] * num_padding
     positions += [-1] * num_padding
-    return PagedBatch(page_table, torch.tensor(reqs), torch.tensor(positions), seq_lens, page_size, num_pages)
+    tokens = (torch.tensor(reqs, dtype=torch.int64), torch.tensor(positions, dtype=torch.int64))
+    return PagedBatch(page_table, *tokens, seq_lens, page_size, num_pages)
 
 
 def slots_of(batch: PagedBatch, req: int) -> Tensor:

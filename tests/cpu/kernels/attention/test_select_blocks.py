@@ -86,6 +86,12 @@ def test_keys_order_scores_down_and_ids_up():
     assert step[1] > step[0]
 
 
+@pytest.mark.parametrize("pair", [(float("nan"), -1e30), (-1e30, float("nan"))])
+def test_nan_ties_with_its_constant_by_id(pair):
+    scores = torch.tensor([0.0, *pair, -2e30]).view(1, 1, 4)
+    assert select_blocks(scores, torch.tensor([15]), 4, 2, 0, 0)[0, 0].tolist() == [0, 1]
+
+
 def test_repeated_calls_give_the_same_bits():
     inputs = inputs_of(OPERATION, "ties")
     first = select_blocks(**inputs)
