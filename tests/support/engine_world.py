@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import torch
@@ -67,14 +68,42 @@ class RecordedDrafter:
         return drafts
 
 
+class SteeredDrafter:
+    """EAGLE-3 observes and proposes as ever, and what it proposed is kept, but other drafts are handed on.
+
+    A random head is hardly ever accepted; steered by an oracle its cache lives through accepted runs of every length.
+    """
+
+    def __init__(self, head: Drafter, steer: Drafter) -> None:
+        self.spec = dataclasses.replace(head.spec, needs_history=True)
+        self._recorded = RecordedDrafter(head)
+        self._steer = steer
+
+    @property
+    def proposals(self) -> dict[tuple[int, int], list[int]]:
+        """What the head proposed."""
+        return self._recorded.proposals
+
+    def observe(self, inputs: ObserveInputs, cache: DraftCache) -> None:
+        """Store prompt rows."""
+        self._recorded.observe(inputs, cache)
+
+    def propose(self, inputs: ProposeInputs, cache: DraftCache) -> torch.Tensor:
+        """Let the head propose, then hand on the steering drafts."""
+        self._recorded.propose(inputs, cache)
+        return self._steer.propose(inputs, cache)
+
+
 class World:
     """A target, six requests, and what they must give under greedy and under coupled draws."""
 
-    def __init__(self, folder: Path) -> None:
-        make_tiny_checkpoint(folder, dtype="float32")
+    def __init__(self, folder: Path, *, head: dict[str, object] | None = None, **geometry: object) -> None:
+        make_tiny_checkpoint(folder, dtype="float32", **geometry)
         self.config: EngineConfig = resolve(Options(model=str(folder), drafter="none"), MACHINE)
-        head = make_tiny_eagle3(folder / "eagle3", self.config.model.target, dtype="float32", draft_vocab_size=96)
-        self.eagle_config = resolve(Options(model=str(folder), drafter=str(head), draft_len=DRAFT_LEN), MACHINE)
+        drafter = make_tiny_eagle3(
+            folder / "eagle3", self.config.model.target, dtype="float32", draft_vocab_size=96, **(head or {})
+        )
+        self.eagle_config = resolve(Options(model=str(folder), drafter=str(drafter), draft_len=DRAFT_LEN), MACHINE)
         assert self.eagle_config.speculation.eagle3 is not None
         self.aux_layer_ids = self.eagle_config.speculation.eagle3.aux_layer_ids
         self.model = self._load(folder, ())
@@ -114,6 +143,15 @@ class World:
             for index, (name, prompt) in enumerate(self._prompts.items())
         ]
 
+    def second_turns(self, mode: str) -> list[Request]:
+        """Requests that go on from the reference answers: prompt, answer and five more tokens."""
+        extra = random_prompts(self.vocab_size, [5] * len(self._prompts), seed=7)
+        sampling = COUPLED if mode == "coupled" else {}
+        return [
+            make_request(name, self._prompts[name] + answer + more, 8, seed=1000 + index, **sampling)
+            for index, ((name, answer), more) in enumerate(zip(self._streams[mode].items(), extra, strict=True))
+        ]
+
     def churn_requests(self) -> list[Request]:
         """Other requests, which leave the free pages in another order."""
         prompts = random_prompts(self.vocab_size, [31, 3, 50, 12], seed=99)
@@ -150,7 +188,7 @@ class World:
         drafter: Drafter | None = None,
     ) -> TestEngine:
         """An engine with a drafter of a kind, or with a given drafter of that kind."""
-        is_eagle = kind == "eagle3"
+        is_eagle = kind in ("eagle3", "steered")
         config, model = (self.eagle_config, self.tapped_model) if is_eagle else (self.config, self.model)
         return TestEngine(config, model, drafter or self.drafter(kind, mode, draft_len), knobs)
 
@@ -164,19 +202,30 @@ class World:
         logprobs: int | None = None,
     ) -> dict[str, Outcome]:
         """Run the six requests to their end on a fresh engine."""
-        engine = self.engine(kind, knobs or Knobs(), mode=mode, draft_len=draft_len)
+        drafter = self.recorder(kind, mode) if kind == "steered" else None
+        engine = self.engine(kind, knobs or Knobs(), mode=mode, draft_len=draft_len, drafter=drafter)
         return engine.run(self.requests(mode, logprobs=logprobs))
 
     def record(
         self, kind: str, mode: str, knobs: Knobs, *, requests: list[Request] | None = None
     ) -> tuple[dict[str, list[int]], dict[tuple[int, int], list[int]]]:
         """Run on a fresh engine; return the tokens, and the proposals up to each request's last token."""
-        recorded = RecordedDrafter(self.drafter(kind, mode))
+        recorded = self.recorder(kind, mode)
         engine = self.engine(kind, knobs, mode=mode, drafter=recorded)
         outcomes = engine.run(requests or self.requests(mode))
         return tokens_of(outcomes), self.useful(recorded)
 
-    def useful(self, recorded: RecordedDrafter) -> dict[tuple[int, int], list[int]]:
+    def recorder(self, kind: str, mode: str) -> RecordedDrafter | SteeredDrafter:
+        """A recorded drafter; `steered` is EAGLE-3 whose ladders carry right and wrong drafts of known streams."""
+        if kind != "steered":
+            return RecordedDrafter(self.drafter(kind, mode))
+        streams = [self._prompts[name] + tokens for name, tokens in self._streams[mode].items()]
+        wrong_at = [position for position in range(200) if position % 7 in (0, 3)]
+        return SteeredDrafter(
+            self.drafter("eagle3", mode), OracleDrafter(self.draft_len, streams, self.vocab_size, wrong_at)
+        )
+
+    def useful(self, recorded: RecordedDrafter | SteeredDrafter) -> dict[tuple[int, int], list[int]]:
         """Leave out what was proposed past a request's end: with overlap the last step is one that nobody reads."""
         ends = {1000 + index: self.prompt_len(name) + MAX_NEW for index, name in enumerate(self._prompts)}
         return {key: drafts for key, drafts in recorded.proposals.items() if key[1] + self.draft_len < ends[key[0]]}
@@ -243,9 +292,9 @@ class World:
         return filter_rows(logits, one) / params.temperature + noise
 
 
-def make_world(folder: Path) -> World:
-    """Build the world in an empty folder."""
-    return World(folder)
+def make_world(folder: Path, *, head: dict[str, object] | None = None, **geometry: object) -> World:
+    """Build the world in an empty folder; `geometry` of the target, `head` of the EAGLE-3 head."""
+    return World(folder, head=head, **geometry)
 
 
 def contiguous_logits(config: EngineConfig, model: TargetModel, tokens: list[int]) -> torch.Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.engine_world import MAX_NEW, RecordedDrafter, World, make_world
+from support.engine_world import MAX_NEW, World, make_world
 from support.engines import Knobs, tokens_of
 
 MODES = ["greedy", "coupled"]
@@ -37,23 +37,23 @@ def test_10_physical_pages_do_not_matter(world: World, mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("chunk_tokens", [1, 3, 8, 17])
 def test_11_chunked_prefill_equals_whole(world: World, mode: str, chunk_tokens: int) -> None:
-    whole = world.record("eagle3", mode, Knobs(prefill_chunk_tokens=512))
-    chunked = world.record("eagle3", mode, Knobs(prefill_chunk_tokens=chunk_tokens))
+    whole = world.record("steered", mode, Knobs(prefill_chunk_tokens=512))
+    chunked = world.record("steered", mode, Knobs(prefill_chunk_tokens=chunk_tokens))
     assert whole[0] == world.reference_tokens(mode)
     assert chunked == whole, "tokens or drafts differ"
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_12_alone_equals_in_a_batch(world: World, mode: str) -> None:
-    together = world.record("eagle3", mode, Knobs(max_num_seqs=8))
-    alone = world.record("eagle3", mode, Knobs(max_num_seqs=1))
+    together = world.record("steered", mode, Knobs(max_num_seqs=8))
+    alone = world.record("steered", mode, Knobs(max_num_seqs=1))
     assert alone == together, "tokens or drafts differ"
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("drafter", ["none", "eagle3", "oracle"])
+@pytest.mark.parametrize("drafter", ["none", "steered", "oracle"])
 def test_15_prefix_reuse_changes_nothing(world: World, mode: str, drafter: str) -> None:
-    recorded = RecordedDrafter(world.drafter(drafter, mode))
+    recorded = world.recorder(drafter, mode)
     engine = world.engine(drafter, Knobs(enable_prefix=True), mode=mode, drafter=recorded)
     cold = tokens_of(engine.run(world.requests(mode)))
     cold_proposals = world.useful(recorded)
@@ -65,6 +65,32 @@ def test_15_prefix_reuse_changes_nothing(world: World, mode: str, drafter: str) 
         assert outcome.num_prefix_hit_tokens == num_full_pages * world.page_size, "a prefix hit lost a page"
     assert tokens_of(warm) == cold == world.reference_tokens(mode)
     assert world.useful(recorded) == cold_proposals
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("overlap", [False, True])
+def test_15_a_second_turn_reuses_pages_that_decode_wrote(world: World, mode: str, overlap: bool) -> None:
+    """The hit covers the answer of the first turn: its keys, its draft rows and the tap at its last position."""
+    knobs = Knobs(overlap=overlap)
+    warm_recorder = world.recorder("steered", mode)
+    warm_engine = world.engine("steered", knobs, mode=mode, drafter=warm_recorder)
+    warm_engine.run(world.requests(mode))
+    second = world.second_turns(mode)
+    warm_engine.outcomes.clear()
+    warm_recorder.proposals.clear()
+    warm = warm_engine.run(second)
+    cold_recorder = world.recorder("steered", mode)
+    cold = world.engine("steered", knobs, mode=mode, drafter=cold_recorder).run(world.second_turns(mode))
+    assert tokens_of(warm) == tokens_of(cold)
+    num_written = {name: world.prompt_len(name) + MAX_NEW - 1 for name in cold}
+    for name, outcome in warm.items():
+        assert outcome.num_prefix_hit_tokens == num_written[name] // world.page_size * world.page_size, name
+        assert cold[name].num_prefix_hit_tokens == 0
+    common = warm_recorder.proposals.keys() & cold_recorder.proposals.keys()
+    assert len(common) >= 4 * len(second)
+    assert {key: warm_recorder.proposals[key] for key in common} == {
+        key: cold_recorder.proposals[key] for key in common
+    }
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -88,6 +114,15 @@ def test_18_a_perfect_drafter_is_always_accepted(world: World, mode: str) -> Non
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_18_a_steered_head_lives_through_accepted_runs(world: World, mode: str) -> None:
+    """What the other properties lean on: with this drafter many runs of every length are accepted, and some are not."""
+    runs = [run for outcome in world.run("steered", mode).values() for run in outcome.runs if run.is_verify_step]
+    counts = [run.num_accepted for run in runs]
+    assert {0, 1, 2, 3} <= set(counts)
+    assert sum(counts) > 60
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_18_an_impossible_drafter_is_never_accepted(world: World, mode: str) -> None:
     for outcome in world.run("always_wrong", mode).values():
         assert outcome.num_accepted == 0
@@ -100,7 +135,7 @@ def test_18_no_drafts_is_plain_decoding(world: World) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("drafter", ["none", "eagle3", "oracle", "right_then_wrong", "ngram"])
+@pytest.mark.parametrize("drafter", ["none", "steered", "oracle", "right_then_wrong", "ngram"])
 def test_20_overlap_changes_nothing(world: World, mode: str, drafter: str) -> None:
     plain = world.record(drafter, mode, Knobs(overlap=False))
     overlapped = world.record(drafter, mode, Knobs(overlap=True))
@@ -111,10 +146,16 @@ def test_20_overlap_changes_nothing(world: World, mode: str, drafter: str) -> No
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("overlap", [False, True])
 def test_08_preempted_requests_give_the_same_stream(world: World, mode: str, overlap: bool) -> None:
+    roomy = world.record("steered", mode, Knobs(overlap=overlap))
+    recorded = world.recorder("steered", mode)
     knobs = Knobs(num_pages=world.pages_of_longest + 6, overlap=overlap)
-    engine = world.engine("eagle3", knobs, mode=mode)
-    assert tokens_of(engine.run(world.requests(mode))) == world.reference_tokens(mode)
+    engine = world.engine("steered", knobs, mode=mode, drafter=recorded)
+    assert tokens_of(engine.run(world.requests(mode))) == roomy[0] == world.reference_tokens(mode)
     assert engine.core.stats().num_preemptions > 0, "the pool was large enough: the test would prove nothing"
+    tight = world.useful(recorded)
+    common = tight.keys() & roomy[1].keys()
+    assert len(common) > 30
+    assert {key: tight[key] for key in common} == {key: roomy[1][key] for key in common}
 
 
 @pytest.mark.parametrize("overlap", [False, True])
