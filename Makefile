@@ -1,7 +1,8 @@
 # The whole set-up. Needs make, Python 3.11 or 3.12 with its venv module, and pip; every target is safe to repeat.
 SHELL := /bin/bash
 PYTHON ?= python3
-# The one choice of torch. Any 2.11 to 2.13 works: TORCH='torch==2.11.*'. Install a CPU or a CUDA build as you like.
+# The one choice of torch. 2.11 to 2.13 are allowed: TORCH='torch==2.11.*'. Install a CPU or a CUDA build as you like.
+# Python 3.11 with torch 2.13.0 is the combination that the tests were run on; the others were not run.
 TORCH ?= torch==2.13.0
 VENV ?= .venv
 MODEL ?= demo

@@ -16,9 +16,14 @@ from pydantic import BaseModel
 from slipstream.base import errors
 from slipstream.base.switches import SWITCHES
 from slipstream.config.options import OPTIONS
+from slipstream.frontend.async_llm import MAX_TEXT_WORK
 from slipstream.metrics.catalog import CATALOG, KEPT_FOR_DASHBOARDS
+from slipstream.server.body import MAX_BODIES_BYTES, MAX_BODY_BYTES
 from slipstream.server.errors import status_of
-from slipstream.server.protocol.endpoints import ENDPOINTS, Endpoint
+from slipstream.server.protocol.endpoints import ENDPOINTS, MAX_CONTEXTS, Endpoint
+from slipstream.server.serve import FLUSH_S, MAX_CONNECTIONS
+from slipstream.text.messages import MAX_MESSAGES
+from slipstream.wire.sampling_params import MAX_STOP_STRINGS, MAX_STOP_TOKEN_IDS
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference"
 MARK = "<!-- Written by tools/make_reference_docs.py from tables in the code; changes here are lost. -->"
@@ -138,14 +143,58 @@ def http_page() -> list[str]:
         "its value asks for nothing, or unknown, which is status 400 too. `null` counts as absent.",
         "",
         *table(("method", "path", "purpose"), [(e.method, _code(e.path), e.purpose) for e in ENDPOINTS]),
-        "Usage carries `speculation` with `num_verify_steps`, `num_draft_tokens` and `num_accepted` over the returned "
-        "tokens; `1 + num_accepted / num_verify_steps` is the acceptance length.",
+        "Usage carries `speculation` with `num_verify_steps`, `num_draft_tokens`, `num_accepted` and `num_emitted` "
+        "over the returned tokens; `num_emitted` counts those that verify steps made, and "
+        "`num_emitted / num_verify_steps` is the acceptance length.",
         "",
     ]
+    lines += _life_lines()
+    lines += _limit_lines()
     for endpoint in ENDPOINTS:
         if endpoint.accepts is not None:
             lines += _endpoint_lines(endpoint, endpoint.accepts)
     return lines
+
+
+def _life_lines() -> list[str]:
+    """Return what a client sees while the server starts, stops and fails."""
+    rows = [
+        ("loading", "503 with `Retry-After`", "503, with the stage", "goes on; `ready` follows"),
+        (
+            "after SIGTERM or SIGINT",
+            "503 with `Retry-After`; requests in flight get `--drain-s` seconds to end, then an error",
+            "503, `draining`",
+            "ends with exit code 0; a second signal ends it at once",
+        ),
+        (
+            "the engine has died",
+            "503 with `Retry-After`; each request in flight gets one error: a stream one error event without "
+            "`[DONE]`, a whole answer status 500",
+            f"503, `dead`, with the reason, for {FLUSH_S} seconds",
+            "ends with exit code 2 and the reason in one line on standard error",
+        ),
+    ]
+    return ["## Start and end", "", *table(("server", "new requests", "`/health`", "process"), rows)]
+
+
+def _limit_lines() -> list[str]:
+    """Return the limits of requests."""
+    rows = [
+        ("bytes of a body", MAX_BODY_BYTES, 413),
+        ("bytes of all bodies that are being read", MAX_BODIES_BYTES, 503),
+        ("connections", MAX_CONNECTIONS, "503, in plain text"),
+        ("requests in flight", "`--max-num-seqs` and `--max-queue`", 503),
+        ("texts of `/tokenize` and `/detokenize` that are worked on", MAX_TEXT_WORK, 503),
+        ("bytes of a prompt, or of all texts of a conversation", "context × bytes of the longest token", 400),
+        ("tokens of a prompt", "context − 1", 400),
+        ("messages of a conversation, and text parts of them all", MAX_MESSAGES, 400),
+        ("prompts of a completion request", "requests in flight", 400),
+        ("stop strings", MAX_STOP_STRINGS, 400),
+        ("stop token ids", MAX_STOP_TOKEN_IDS, 400),
+        ("tokens of `/tokenize` and `/detokenize`", f"{MAX_CONTEXTS} × context", 400),
+        ("bytes of a text to `/tokenize`", f"{MAX_CONTEXTS} × context × bytes of the longest token", 400),
+    ]
+    return ["## Limits", "", "Beyond a limit:", "", *table(("limit of", "at most", "else"), rows)]
 
 
 def _endpoint_lines(endpoint: Endpoint, model: type[BaseModel]) -> list[str]:
@@ -175,6 +224,8 @@ def _json(value: object) -> str:
 
 
 def _type_name(hint: object) -> str:
+    if typing.get_origin(hint) is typing.Annotated:
+        hint = typing.get_args(hint)[0]
     arguments = [item for item in typing.get_args(hint) if item is not type(None)]
     origin = typing.get_origin(hint)
     if origin in (list, dict):

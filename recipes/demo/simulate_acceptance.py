@@ -2,7 +2,7 @@
 
 The target writes its greedy answer; then the head's drafts from every position are compared with that answer and
 the verify steps are walked. Drafts count as accepted up to the end of the answer, not past it. The acceptance length
-is 1 + accepted drafts / verify steps, as servers report it.
+is the tokens that verify steps emitted / verify steps; an answer's first token comes from its prompt's own pass.
 
     python simulate_acceptance.py PROMPTS.jsonl CHECKPOINT_FOLDER DRAFTER_FOLDER
 """
@@ -32,17 +32,19 @@ class Tally:
 
     num_steps: int = 0
     num_accepted: int = 0
+    num_emitted: int = 0
     num_prompts: int = 0
 
     @property
     def acceptance_length(self) -> float:
-        """Mean tokens per verify step: the accepted drafts and one of the target's own."""
-        return 1 + self.num_accepted / max(self.num_steps, 1)
+        """Mean tokens emitted per verify step; a run that the answer's end cuts emits less than accepted + 1."""
+        return self.num_emitted / max(self.num_steps, 1)
 
     def add(self, other: Tally) -> None:
         """Add the counts of another tally."""
         self.num_steps += other.num_steps
         self.num_accepted += other.num_accepted
+        self.num_emitted += other.num_emitted
         self.num_prompts += other.num_prompts
 
 
@@ -99,6 +101,7 @@ def walk(prompt_length: int, text: list[int], drafts: list[list[int]]) -> Tally:
         tally.num_steps += 1
         tally.num_accepted += accepted
         emitted += accepted + 1
+    tally.num_emitted = max(len(text) - 1, 0)
     return tally
 
 
@@ -145,11 +148,11 @@ def prompt_ids(tokenizer: Any, rows: list[dict[str, Any]]) -> list[list[int]]:
 
 def report(sums: dict[str, Tally]) -> str:
     """Print one line per domain."""
-    lines = [f"{'domain':16} {'prompts':>7} {'steps':>7} {'accepted':>9} {'acceptance length':>18}"]
+    lines = [f"{'domain':16} {'prompts':>7} {'steps':>7} {'accepted':>9} {'emitted':>8} {'acceptance length':>18}"]
     for domain, tally in sums.items():
         lines.append(
             f"{domain:16} {tally.num_prompts:7} {tally.num_steps:7} {tally.num_accepted:9} "
-            f"{tally.acceptance_length:18.3f}"
+            f"{tally.num_emitted:8} {tally.acceptance_length:18.3f}"
         )
     return "\n".join(lines)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,28 @@ def test_only_the_command_line_prints():
 def test_environment_is_read_in_one_place():
     readers = [relative(f) for f in source_files() if re.search(r"\bos\.(?:environ|getenv)\b", read(f))]
     assert [r for r in readers if "/base/" not in r and "/cli/" not in r] == []
+
+
+def test_torch_is_imported_by_name_only_where_the_house_rule_says():
+    """The import contract cannot see an import by name; the two modules that do it are named in the rule."""
+    by_name = re.compile(r"import_module\(\s*[\"'](?:torch|transformers|triton)\b")
+    found = {relative(file) for file in source_files() if by_name.search(read(file))}
+    assert found == {"src/slipstream/cli/bench_peer.py", "src/slipstream/cli/doctor.py"}
+    for rule in ("AGENTS.md", "docs/adr/0002-torch-free-control-plane.md"):
+        text = (PACKAGE.parents[1] / rule).read_text(encoding="utf-8")
+        assert [name for name in ("cli/bench_peer", "cli/doctor", "engine/spawn") if f"`{name}`" not in text] == []
+
+
+def test_every_part_of_the_engine_that_a_front_end_needs_is_kept_from_torch():
+    contracts = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    contract = next(
+        c for c in contracts["importlinter"]["contracts"] if c["name"] == "Control plane never reaches torch"
+    )
+    needed = {"slipstream.engine.watch"}  # started by module name, before torch is loaded
+    for file in source_files():
+        if file.relative_to(PACKAGE).parts[0] in ("frontend", "server", "harness"):
+            needed |= set(re.findall(r"from (slipstream\.engine\.\w+) import", read(file)))
+    assert needed - set(contract["source_modules"]) == set()
 
 
 def find(pattern: re.Pattern[str], files: tuple[Path, ...]) -> list[str]:

@@ -1,21 +1,22 @@
-"""The bundled model behind a real server, spoken to by the openai package and by curl.
+"""The bundled model behind a real server, spoken to by the openai package and by a client of our own.
 
 One server serves the module; every request names what it needs, so the order of tests does not matter.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Iterator
 
 import openai
 import pytest
 
 from support.live_server import LiveServer, live_server
+from support.plain_client import PlainClient, text_of
+from support.processes import wait_until
 
 pytestmark = pytest.mark.xdist_group("e2e")
 
+ABORTED = 'vllm:request_success_total{engine="0",finished_reason="abort",model_name="demo"}'
 QUESTION = [{"role": "user", "content": "What is a river? Answer in one sentence."}]
 
 
@@ -29,6 +30,11 @@ def server() -> Iterator[LiveServer]:
 def client(server: LiveServer) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=f"{server.base_url}/v1", api_key="unused", max_retries=0) as one:
         yield one
+
+
+@pytest.fixture(scope="module")
+def plain(server: LiveServer) -> PlainClient:
+    return PlainClient(server.base_url)
 
 
 def answer(client: openai.OpenAI, **options: object) -> openai.types.chat.ChatCompletion:
@@ -132,14 +138,32 @@ def test_what_cannot_be_served_is_refused_by_name(client: openai.OpenAI, options
     assert caught.value.status_code == 400
 
 
-def test_curl_gets_the_same_stream(server: LiveServer, client: openai.OpenAI) -> None:
-    """An independent client: the bytes on the wire are server-sent events that end with [DONE]."""
-    body = {"model": "demo", "messages": QUESTION, "max_tokens": 40, "temperature": 0, "stream": True}
-    command = ["curl", "-sS", "-N", f"{server.base_url}/v1/chat/completions"]
-    command += ["-H", "content-type: application/json", "-d", json.dumps(body)]
-    lines = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout.decode().split("\n\n")
-    events = [line.removeprefix("data: ") for line in lines if line]
-    assert events[-1] == "[DONE]"
-    chunks = [json.loads(event) for event in events[:-1]]
-    text = "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
-    assert text == answer(client, temperature=0).choices[0].message.content
+def question(**options: object) -> dict[str, object]:
+    return {"model": "demo", "messages": QUESTION, "max_tokens": 40, **options}
+
+
+def test_a_plain_client_gets_the_same_stream(plain: PlainClient, client: openai.OpenAI) -> None:
+    chunks = plain.stream(**question(temperature=0))
+    assert text_of(chunks) == answer(client, temperature=0).choices[0].message.content
+    assert len({chunk["id"] for chunk in chunks}) == 1
+    assert [choice["finish_reason"] for chunk in chunks for choice in chunk["choices"]][-1] in ("stop", "length")
+
+
+def test_a_plain_client_gets_its_stop_strings(plain: PlainClient) -> None:
+    whole = plain.chat(**question(temperature=0))["choices"][0]["message"]["content"]
+    stop = whole[len(whole) // 2 : len(whole) // 2 + 4]
+    cut = plain.chat(**question(temperature=0, stop=[stop]))["choices"][0]
+    assert (cut["message"]["content"], cut["finish_reason"]) == (whole[: whole.index(stop)], "stop")
+    assert text_of(plain.stream(**question(temperature=0, stop=[stop]))) == whole[: whole.index(stop)]
+
+
+def test_a_plain_client_gets_the_same_text_for_the_same_seed(plain: PlainClient) -> None:
+    texts = [text_of(plain.stream(**question(seed=seed, temperature=1.0))) for seed in (5, 5, 6, 7)]
+    assert texts[0] == texts[1]
+    assert len(set(texts)) > 1
+
+
+def test_a_plain_client_that_leaves_ends_its_request(plain: PlainClient, server: LiveServer) -> None:
+    num_aborted = server.metric(ABORTED)
+    assert plain.read_and_leave(100, **question(max_tokens=1500, ignore_eos=True)).startswith(b"data: ")
+    assert wait_until(lambda: server.metric(ABORTED) > num_aborted), "the request runs on"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from slipstream.kernels.sampling.purposes import Purpose, seed_for
 from slipstream.sampling.noise import gumbel_noise
-from slipstream.speculation.interface import DraftCache, DrafterSpec, ObserveInputs, ProposeInputs
+from slipstream.speculation.interface import DraftCache, DrafterSpec, ObserveInputs, Proposal, ProposeInputs
 from slipstream.wire.ids import NO_TOKEN
 
 
@@ -21,11 +23,11 @@ class ScriptedDrafter:
     def observe(self, inputs: ObserveInputs, cache: DraftCache) -> None:
         """Store nothing."""
 
-    def propose(self, inputs: ProposeInputs, cache: DraftCache) -> Tensor:
-        """Return the scripted drafts for positions s + 1 .. s + K."""
+    def propose(self, inputs: ProposeInputs, cache: DraftCache) -> Proposal:
+        """Return the scripted drafts for positions s + 1 .. s + K, as certain ones."""
         last = inputs.base_positions + inputs.num_accepted + 1
         offsets = torch.arange(1, self.spec.draft_len + 1, device=last.device)
-        return self.drafts_at(inputs, last[:, None] + offsets)
+        return Proposal(self.drafts_at(inputs, last[:, None] + offsets))
 
     def drafts_at(self, inputs: ProposeInputs, positions: Tensor) -> Tensor:
         """Return [num_reqs, draft_len] int64 drafts for absolute positions of the same shape."""
@@ -120,3 +122,50 @@ class RightThenWrongDrafter(OracleDrafter):
 
     def is_wrong(self, positions: Tensor) -> Tensor:
         return torch.arange(positions.shape[1]).expand_as(positions) >= self._num_right
+
+
+class ListDrafter(ScriptedDrafter):
+    """The same drafts in every ladder: what a feature forbids, insisted on.
+
+    Args:
+        draft_len: K.
+        tokens: repeated to K places.
+    """
+
+    def __init__(self, draft_len: int, tokens: Sequence[int]) -> None:
+        super().__init__(draft_len)
+        self._tokens = torch.tensor([tokens[place % len(tokens)] for place in range(draft_len)])
+
+    def drafts_at(self, inputs: ProposeInputs, positions: Tensor) -> Tensor:
+        return self._tokens.expand_as(positions)
+
+
+class SoftDrafter(ScriptedDrafter):
+    """Draws from a table of distributions, by the token before, and says what it drew from.
+
+    Args:
+        draft_len: K.
+        table: [vocab_size, vocab_size] logits.
+    """
+
+    def __init__(self, draft_len: int, table: Tensor) -> None:
+        super().__init__(draft_len)
+        self.spec = replace(self.spec, has_probs=True)
+        self._table = table
+
+    def propose(self, inputs: ProposeInputs, cache: DraftCache) -> Proposal:
+        sampling = inputs.sampling
+        last = inputs.base_positions + inputs.num_accepted + 1
+        token = inputs.emitted.gather(1, inputs.num_accepted[:, None])[:, 0]
+        is_rejection = (
+            torch.zeros_like(last, dtype=torch.bool) if sampling.is_rejection is None else sampling.is_rejection
+        )
+        seed = torch.where(is_rejection, seed_for(sampling.seed, Purpose.DRAFT), sampling.seed)
+        drafts, probs = [], []
+        for place in range(1, self.spec.draft_len + 1):
+            scores = self._table[token] / torch.where(sampling.temperature > 0, sampling.temperature, 1.0)[:, None]
+            noise = gumbel_noise(seed, last + place, scores.shape[1])
+            token = torch.where(sampling.temperature[:, None] > 0, scores + noise, scores).argmax(-1)
+            drafts.append(token)
+            probs.append(torch.softmax(scores, -1))
+        return Proposal(torch.stack(drafts, 1), torch.stack(probs, 1))

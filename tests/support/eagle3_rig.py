@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,7 +13,7 @@ from slipstream.config.schema import Eagle3Spec
 from slipstream.models.eagle3.weights import load_eagle3
 from slipstream.parallel.group import one_rank
 from slipstream.speculation.eagle3 import Eagle3Drafter
-from slipstream.speculation.interface import DraftCache, ObserveInputs, ProposeInputs
+from slipstream.speculation.interface import DraftCache, ObserveInputs, Proposal, ProposeInputs
 from slipstream.wire.sampling_params import SamplingParams
 from support.eagle3_oracle import Eagle3Oracle
 from support.tiny_checkpoints import Eagle3Geometry, make_eagle3
@@ -188,6 +188,18 @@ class Rig:
         Stale entries of the ladder hold impossible tokens and NaN taps; but for its base position a padding entry
         repeats request 0, so that anything it writes does harm.
         """
+        return self.proposal(requests, bases, accepted, query_len).draft_tokens
+
+    def proposal(
+        self,
+        requests: Sequence[int],
+        bases: Sequence[int],
+        accepted: Sequence[int],
+        query_len: int,
+        *,
+        rejection: Sequence[bool] | None = None,
+    ) -> Proposal:
+        """Return the whole proposal; `rejection` says which entries are verified by rejection, None = nobody is."""
         count, width = len(requests), self.texts[0].taps.shape[1]
         emitted = torch.full((count, query_len), -(10**9))
         taps = torch.full((count, query_len, width), torch.nan)
@@ -201,6 +213,9 @@ class Rig:
         index = torch.tensor([max(request, 0) for request in requests])
         is_padding = torch.tensor(requests) < 0
         params = [self.params[max(request, 0)] for request in requests]
+        sampling = sampling_inputs(params, [self.seeds[max(request, 0)] for request in requests])
+        if rejection is not None:
+            sampling = replace(sampling, is_rejection=torch.tensor(rejection))
         inputs = ProposeInputs(
             emitted=emitted,
             num_accepted=torch.tensor(accepted),
@@ -208,7 +223,7 @@ class Rig:
             max_seq_lens=self.max_seq_lens[index],
             taps=taps.to(self.dtype),
             page_table=self.page_table[index],
-            sampling=sampling_inputs(params, [self.seeds[max(request, 0)] for request in requests]),
+            sampling=sampling,
             history=history,
             is_greedy=all(one.is_greedy for one in params),
         )

@@ -22,7 +22,7 @@ from slipstream.parallel.group import one_rank
 from slipstream.runner.build import layer_caches
 from slipstream.sampling.filters import filter_rows
 from slipstream.sampling.noise import gumbel_noise
-from slipstream.speculation.interface import DraftCache, Drafter, ObserveInputs, ProposeInputs
+from slipstream.speculation.interface import DraftCache, Drafter, ObserveInputs, Proposal, ProposeInputs
 from slipstream.speculation.registry import build_drafter
 from slipstream.wire.request import Request
 from support.drafters import (
@@ -59,13 +59,13 @@ class RecordedDrafter:
         """Store prompt rows."""
         self._drafter.observe(inputs, cache)
 
-    def propose(self, inputs: ProposeInputs, cache: DraftCache) -> torch.Tensor:
+    def propose(self, inputs: ProposeInputs, cache: DraftCache) -> Proposal:
         """Propose, and keep the proposal by (seed of the request, position of its last token)."""
-        drafts = self._drafter.propose(inputs, cache)
+        proposal = self._drafter.propose(inputs, cache)
         ends = (inputs.base_positions + inputs.num_accepted + 1).tolist()
-        for seed, end, row in zip(inputs.sampling.seed.tolist(), ends, drafts.tolist(), strict=True):
+        for seed, end, row in zip(inputs.sampling.seed.tolist(), ends, proposal.draft_tokens.tolist(), strict=True):
             self.proposals[seed, end] = row
-        return drafts
+        return proposal
 
 
 class SteeredDrafter:
@@ -75,7 +75,7 @@ class SteeredDrafter:
     """
 
     def __init__(self, head: Drafter, steer: Drafter) -> None:
-        self.spec = dataclasses.replace(head.spec, needs_history=True)
+        self.spec = dataclasses.replace(head.spec, needs_history=True, has_probs=False)
         self._recorded = RecordedDrafter(head)
         self._steer = steer
 
@@ -88,7 +88,7 @@ class SteeredDrafter:
         """Store prompt rows."""
         self._recorded.observe(inputs, cache)
 
-    def propose(self, inputs: ProposeInputs, cache: DraftCache) -> torch.Tensor:
+    def propose(self, inputs: ProposeInputs, cache: DraftCache) -> Proposal:
         """Let the head propose, then hand on the steering drafts."""
         self._recorded.propose(inputs, cache)
         return self._steer.propose(inputs, cache)

@@ -245,6 +245,10 @@ class FakeServerSection(msgspec.Struct, frozen=True, kw_only=True):
     drain_s: float = 5.0
 
 
+class FakeParallelSection(msgspec.Struct, frozen=True, kw_only=True):
+    tp_size: int = 1
+
+
 class FakeModelSection(msgspec.Struct, frozen=True, kw_only=True):
     path: str
 
@@ -264,6 +268,7 @@ class FakeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     model: FakeModelSection
     server: FakeServerSection = FakeServerSection()
+    parallel: FakeParallelSection = FakeParallelSection()
     load_s: float = 0.0
     step_s: float = 0.0
     fail: str | None = None

@@ -21,7 +21,7 @@ FAMILIES = ("norm", "cache", "moe", "attention")
 OPERATIONS = sorted(
     f.parent.relative_to(ROOM).as_posix() for family in FAMILIES for f in (ROOM / family).glob("*/contract.py")
 )
-AXIS_TYPES = {name: getattr(jaxtyping, name) for name in ("Float", "Float32", "Int", "Int32", "Int64")}
+AXIS_TYPES = {name: getattr(jaxtyping, name) for name in ("Bool", "Float", "Float32", "Int", "Int32", "Int64")}
 
 
 def module_of(operation, name):
@@ -83,8 +83,7 @@ def check_case(operation, case):
         by_contract = with_checked_axes(contract_of(operation))(**inputs)
         by_reference = with_checked_axes(reference_of(operation))(**inputs)
     assert accepts(case, by_contract, expected), f"{operation} {case.name}: {case.guards}"
-    for one, other in zip(as_tuple(by_contract), as_tuple(by_reference), strict=True):
-        assert torch.equal(one, other)
+    assert accepts(case, by_reference, expected), f"{operation} {case.name}: {case.guards}"
 
 
 def check_mutant(operation, case_name, mutant, sound):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import sys
 
 import torch
 
+from slipstream.base.errors import EngineError
 from slipstream.parallel.group import connect
 from slipstream.parallel.mesh import Mesh
 
@@ -16,9 +16,6 @@ TIMEOUT_S = 120
 
 def _enter(job, rank, tp_size, folder, path):
     sys.path[:] = path
-    if sys.platform == "linux":
-        # The ranks are on this machine: no name of it need be known to a network.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     group = connect(Mesh(tp_size, rank), init_method=f"file://{folder}/meeting", backend="gloo", timeout_s=TIMEOUT_S)
     try:
@@ -58,3 +55,17 @@ def use_group(group):
         "first": group.all_gather(x, dim=0),
         "strided": group.all_gather(x.t(), dim=1),
     }
+
+
+def part_company(group):
+    """A job: rank 1 leaves after one sum; rank 0 asks for another and says what it was told."""
+    group.all_reduce(torch.ones(1))
+    told = {"is_default_group": torch.distributed.is_initialized()}
+    if group.mesh.tp_rank == 1:
+        group.close()
+    for name, operation in (("sum", group.all_reduce), ("gather", group.all_gather)):
+        try:
+            operation(torch.ones(1))
+        except EngineError as error:
+            told[name] = f"{type(error).__name__}: {error}"
+    return told

@@ -107,7 +107,7 @@ def decode(
             ),
             NO_CACHE,
         )
-        store_drafts(rows, proposal, drafts)
+        store_drafts(rows, proposal.draft_tokens, drafts)
         result.num_steps += 1
         for row in range(num_reqs):
             count = int(verdict.num_accepted[row])

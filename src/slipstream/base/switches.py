@@ -7,6 +7,7 @@ does not parse stops the start, because a misspelt switch that does nothing is w
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -45,6 +46,14 @@ SWITCHES: tuple[Switch, ...] = (
         owner="cache",
     ),
     Switch(
+        name="SLIPSTREAM_CHECK_RANKS",
+        field="check_ranks",
+        allowed=(*_FALSE, *_TRUE),
+        help="Compare what every tensor-parallel rank decided after every step; a difference ends the engine with the "
+        "rank, the step and the row.",
+        owner="engine",
+    ),
+    Switch(
         name="SLIPSTREAM_LOG_LEVEL",
         field="log_level",
         allowed=("info", "debug", "warning", "error"),
@@ -59,6 +68,7 @@ class Switches:
     """Values of the switches. `given` names the fields that the environment set."""
 
     poison_freed_pages: bool = False
+    check_ranks: bool = False
     log_level: str = "info"
     given: frozenset[str] = frozenset()
 
@@ -93,6 +103,16 @@ def read_switches(environ: Mapping[str, str]) -> Switches:
         values[switch.field] = value
     return Switches(
         poison_freed_pages=values.get("poison_freed_pages", "0") in _TRUE,
+        check_ranks=values.get("check_ranks", "0") in _TRUE,
         log_level=values.get("log_level", "info"),
         given=frozenset(values),
     )
+
+
+def environment_switches() -> Switches:
+    """Return the switches of this process's environment.
+
+    Raises:
+        ConfigError: see `read_switches`.
+    """
+    return read_switches(os.environ)

@@ -17,9 +17,7 @@ class AttentionInputs:
     """
 
     positions: Tensor  # [num_tokens] int64; absolute position in the request, -1 = padding
-    req_of_token: (
-        Tensor  # [num_tokens] int64; batch index of the token's request (any valid index for padding)
-    )
+    req_of_token: Tensor  # [num_tokens] int64; batch index of the token's request (any valid index for padding)
     page_table: Tensor  # [num_reqs, max_pages] int32; group `target`, 0 = null page
     slot_mapping: Tensor  # [num_tokens] int64; group `target`, page * page_size + offset, -1 = do not write
     index_page_table: Tensor  # [num_reqs, max_pages] int32; group `index`

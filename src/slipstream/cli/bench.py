@@ -127,7 +127,11 @@ def decode_result(config: EngineConfig, scores: Sequence[Score], result: Compari
     return build_result(
         "decode",
         provenance.collect(config.num_threads),
-        config={f"{row.section}.{row.name}": row.value for row in explain_rows(config) if row.section != "server"},
+        config={
+            f"{row.section}.{row.name}": row.value
+            for row in explain_rows(config)
+            if row.section != "server" and not row.name.endswith("path")
+        },
         differing=dict(result.differing),
         scores=scores,
         trials=result.trials,

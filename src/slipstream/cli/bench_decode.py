@@ -50,6 +50,7 @@ class SlipstreamContender:
             num_verify_steps=made.num_verify_steps,
             num_draft_tokens=made.num_draft_tokens,
             num_accepted=made.num_accepted,
+            num_emitted=made.num_emitted,
         )
 
 

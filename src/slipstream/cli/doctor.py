@@ -101,7 +101,7 @@ def environment_checks() -> list[tuple[str, Callable[[], tuple[Status, str]]]]:
 
 def _check_python() -> tuple[Status, str]:
     is_good = (3, 11) <= sys.version_info[:2] <= (3, 12)
-    return ("pass" if is_good else "fail"), f"{platform.python_version()}; 3.11 and 3.12 are supported"
+    return ("pass" if is_good else "fail"), f"{platform.python_version()}; 3.11 and 3.12 are allowed, 3.11 was tested"
 
 
 def _check_machine() -> tuple[Status, str]:
@@ -136,7 +136,9 @@ def _check_torch() -> tuple[Status, str]:
     torch = import_module("torch")
     version = str(torch.__version__)
     is_good = (2, 11) <= tuple(int(part) for part in version.split("+")[0].split(".")[:2]) < (2, 14)
-    return ("pass" if is_good else "fail"), f"{version}, {torch.get_num_threads()} threads; 2.11 to 2.13 are supported"
+    return ("pass" if is_good else "fail"), (
+        f"{version}, {torch.get_num_threads()} threads; 2.11 to 2.13 are allowed, 2.13.0 was tested"
+    )
 
 
 def _note_optional(name: str, use: str) -> tuple[Status, str]:
@@ -199,7 +201,7 @@ def _compare(name: str, token_ids: tuple[int, ...], reference: dict[str, tuple[i
 
 
 def _describe_answer(name: str, answer: Any) -> str:
-    length = acceptance_length(answer.num_verify_steps, answer.num_accepted)
+    length = acceptance_length(answer.num_verify_steps, answer.num_emitted)
     if length is None or answer.num_draft_tokens == 0:
         return f"{name} {len(answer.token_ids)} tokens"
     return f"{name} {len(answer.token_ids)} tokens at acceptance length {length:.2f}"

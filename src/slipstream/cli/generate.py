@@ -41,6 +41,7 @@ class AnswerStats(msgspec.Struct, frozen=True, kw_only=True):
     num_verify_steps: int
     num_draft_tokens: int
     num_accepted: int
+    num_emitted: int
     finish_reason: str
 
     def describe(self) -> str:
@@ -53,7 +54,7 @@ class AnswerStats(msgspec.Struct, frozen=True, kw_only=True):
             f"then {speed}",
             f"ended by {self.finish_reason}",
         ]
-        length = acceptance_length(self.num_verify_steps, self.num_accepted)
+        length = acceptance_length(self.num_verify_steps, self.num_emitted)
         if length is not None:
             parts.append(
                 f"acceptance length {length:.2f} ({self.num_accepted} of {self.num_draft_tokens} drafts, "
@@ -188,5 +189,6 @@ async def answer(
         num_verify_steps=stream.num_verify_steps,
         num_draft_tokens=stream.num_draft_tokens,
         num_accepted=stream.num_accepted,
+        num_emitted=stream.num_emitted,
         finish_reason=finish_reason,
     )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
-from slipstream.base.switches import read_switches
+from slipstream.base.switches import environment_switches
 from slipstream.config.hardware import probe_hardware
 from slipstream.config.options import Options
 from slipstream.config.resolve import resolve
@@ -19,4 +17,4 @@ def settle(options: Options) -> EngineConfig:
         CheckpointError: the checkpoint's configuration cannot be read.
         CapacityError: it does not fit this machine.
     """
-    return resolve(options, probe_hardware(), read_switches(os.environ))
+    return resolve(options, probe_hardware(), environment_switches())

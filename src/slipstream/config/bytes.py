@@ -1,19 +1,26 @@
-"""Exact byte accounts: which pools the paged cache has, what a page of each takes, and what the weights take.
+"""Exact byte accounts: which pools the paged cache has, what a page of each takes, and what is allocated beside them.
 
 Planner, allocator and `explain` all read the one list that `build_geometry` makes, so a new pool cannot be forgotten
-by any of them. All numbers are exact Python integers. Nothing here knows who owns a page, or allocates one.
+by any of them; what does not grow with the pages is in the one account that `fixed_bytes` makes. All numbers are exact
+Python integers. Nothing here knows who owns a page, or allocates one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from slipstream.config.schema import DType, Eagle3Spec, TargetSpec
 
 TARGET_GROUP = "target"
 INDEX_GROUP = "index"
 BYTES_OF_DTYPE: dict[str, int] = {"float32": 4, "bfloat16": 2}
+_INT64_BYTES = 8
+_INT32_BYTES = 4
+_NUM_ROW_INT64 = 4  # computed tokens, last token, longest length, seed
+_NUM_ROW_32_BIT = 4  # temperature, top_k, top_p, min_p
+_ROW_FLAG_BYTES = 1  # is_rejection
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,20 +175,150 @@ def cache_geometry(
     )
 
 
-def target_weight_bytes(target: TargetSpec, dtype: DType) -> int:
-    """Return the bytes of all parameters of the target on one rank of one; the router is always float32."""
+def target_weight_bytes(target: TargetSpec, dtype: DType, tp_size: int = 1) -> int:
+    """Return the bytes of all parameters of the target on one rank; the router is always float32.
+
+    Args:
+        target: the target network.
+        dtype: of everything but the router.
+        tp_size: ranks; norms, router and the index key are on all of them, the rest is cut.
+    """
     wide = BYTES_OF_DTYPE["float32"]
     hidden, head = target.hidden_size, target.head_dim
-    attention = 2 * hidden * head * (target.num_heads + target.num_kv_heads) + 2 * head
+    num_heads, num_kv_heads = target.num_heads // tp_size, kv_heads_per_rank(target.num_kv_heads, tp_size)
+    attention = 2 * hidden * head * (num_heads + num_kv_heads) + 2 * head
     index = 0
     if target.sparse is not None:
-        index = (target.sparse.num_index_heads + 1) * target.sparse.index_head_dim * hidden
+        num_index_heads = kv_heads_per_rank(target.sparse.num_index_heads, tp_size)
+        index = (num_index_heads + 1) * target.sparse.index_head_dim * hidden
         index += 2 * target.sparse.index_head_dim
-    dense = 3 * hidden * target.dense_intermediate_size
-    moe = 3 * hidden * (target.num_experts * target.expert_intermediate_size + target.shared_intermediate_size)
+    dense = 3 * hidden * target.dense_intermediate_size // tp_size
+    expert, shared = target.expert_intermediate_size // tp_size, target.shared_intermediate_size // tp_size
+    moe = 3 * hidden * (target.num_experts * expert + shared)
     router = target.num_experts * (hidden + 1)
     num_moe = sum(target.is_moe_layer)
     num_narrow = target.num_layers * (attention + 2 * hidden) + sum(target.is_sparse_layer) * index
     num_narrow += num_moe * moe + (target.num_layers - num_moe) * dense
-    num_narrow += hidden + target.vocab_size * hidden * (1 if target.tie_word_embeddings else 2)
+    num_narrow += hidden + target.vocab_size // tp_size * hidden * (1 if target.tie_word_embeddings else 2)
     return num_narrow * BYTES_OF_DTYPE[dtype] + num_moe * router * wide
+
+
+def drafter_weight_bytes(eagle3: Eagle3Spec | None, dtype: DType, tp_size: int = 1) -> int:
+    """Return the most bytes that the weights of an EAGLE-3 head take on one rank; 0 without a head.
+
+    Embedding, output head and vocabulary map are counted as the head's own. A head that shares the target's takes less
+    by just those tables, which only its weights tell.
+
+    Args:
+        eagle3: the head, or None.
+        dtype: of all but the vocabulary map, which is int64.
+        tp_size: ranks; norms, the projection of the taps and the map are on all of them, the rest is cut.
+    """
+    if eagle3 is None:
+        return 0
+    hidden, head, num_taps = eagle3.hidden_size, eagle3.head_dim, len(eagle3.aux_layer_ids)
+    num_heads, num_kv_heads = eagle3.num_heads // tp_size, kv_heads_per_rank(eagle3.num_kv_heads, tp_size)
+    tap_width = num_taps * eagle3.target_hidden_size
+    tables = (eagle3.vocab_size // tp_size + eagle3.draft_vocab_size // tp_size) * hidden
+    norms = 4 * hidden + tap_width * (eagle3.norm_before_fc + eagle3.fc_norm)
+    attention = 2 * hidden * head * (num_heads + 2 * num_kv_heads) + num_heads * head * hidden
+    mlp = 3 * hidden * (eagle3.intermediate_size // tp_size)
+    num_parameters = tables + norms + tap_width * hidden + attention + mlp
+    return num_parameters * BYTES_OF_DTYPE[dtype] + eagle3.draft_vocab_size * _INT64_BYTES
+
+
+def row_bytes(
+    *,
+    max_num_seqs: int,
+    max_model_len: int,
+    draft_len: int,
+    tap_width: int,
+    dtype: DType,
+    probs_vocab_size: int = 0,
+) -> int:
+    """Return the bytes of the state that requests keep by row, the scratch row included.
+
+    Args:
+        max_num_seqs: requests that run at once.
+        max_model_len: tokens of history that each row holds.
+        draft_len: drafts that each row holds.
+        tap_width: num_aux_layers * hidden_size of the target, 0 for a drafter without taps.
+        dtype: of the taps.
+        probs_vocab_size: the target's vocabulary when rows keep what drafts were drawn from, else 0.
+    """
+    per_row = _ROW_FLAG_BYTES + draft_len * probs_vocab_size * BYTES_OF_DTYPE["float32"]
+    integers = (_NUM_ROW_INT64 + draft_len + max_model_len) * _INT64_BYTES
+    per_row += integers + _NUM_ROW_32_BIT * _INT32_BYTES + tap_width * BYTES_OF_DTYPE[dtype]
+    return (max_num_seqs + 1) * per_row
+
+
+def page_table_bytes(*, num_groups: int, max_num_seqs: int, max_pages: int) -> int:
+    """Return the bytes of the int32 page tables of all groups, the scratch row included."""
+    return num_groups * (max_num_seqs + 1) * max_pages * _INT32_BYTES
+
+
+def rotary_table_bytes(target: TargetSpec, eagle3: Eagle3Spec | None, max_model_len: int) -> int:
+    """Return the bytes of the float32 rotary tables of the target and of its head."""
+    width = target.rotary_dim + (0 if eagle3 is None else eagle3.rotary_dim)
+    return max_model_len * width * BYTES_OF_DTYPE["float32"]
+
+
+class FixedBytes(NamedTuple):
+    """What one rank allocates whatever the number of pages."""
+
+    weights: int
+    drafter_weights: int
+    rotary_tables: int
+    rows: int
+    page_tables: int
+
+    @property
+    def total(self) -> int:
+        """Return all of them together."""
+        return sum(self)
+
+
+def fixed_bytes(
+    target: TargetSpec,
+    eagle3: Eagle3Spec | None,
+    geometry: CacheGeometry,
+    *,
+    dtype: DType,
+    max_num_seqs: int,
+    max_model_len: int,
+    draft_len: int,
+    tp_size: int,
+    keeps_draft_probs: bool = False,
+) -> FixedBytes:
+    """Account for everything but the pools.
+
+    Args:
+        target: the target network.
+        eagle3: the EAGLE-3 head, or None.
+        geometry: gives the page size and the groups; its num_pages is not read.
+        dtype: of weights and activations.
+        max_num_seqs: requests that run at once.
+        max_model_len: longest request in tokens.
+        draft_len: K of the longest rung.
+        tp_size: tensor-parallel width.
+        keeps_draft_probs: rows keep what drafts were drawn from, because requests may be verified by rejection.
+
+    Returns:
+        The account of one rank.
+    """
+    tap_width = 0 if eagle3 is None else len(eagle3.aux_layer_ids) * eagle3.target_hidden_size
+    max_pages = -(-max_model_len // geometry.page_size)
+    return FixedBytes(
+        weights=target_weight_bytes(target, dtype, tp_size),
+        drafter_weights=drafter_weight_bytes(eagle3, dtype, tp_size),
+        rotary_tables=rotary_table_bytes(target, eagle3, max_model_len),
+        rows=row_bytes(
+            max_num_seqs=max_num_seqs,
+            max_model_len=max_model_len,
+            draft_len=draft_len,
+            tap_width=tap_width,
+            dtype=dtype,
+            probs_vocab_size=target.vocab_size if keeps_draft_probs and eagle3 is not None else 0,
+        ),
+        page_tables=page_table_bytes(num_groups=len(geometry.groups), max_num_seqs=max_num_seqs, max_pages=max_pages),
+    )

@@ -44,7 +44,7 @@ def plan_pages(
         max_model_len: longest request in tokens.
         max_num_seqs: requests that run at once.
         kv_cache_bytes: size the user asked for, or None.
-        available_bytes: memory that may be used, weights already taken off.
+        available_bytes: memory that may be used, everything but the pages already taken off.
 
     Returns:
         The plan.
@@ -61,8 +61,8 @@ def plan_pages(
         budget, source = kv_cache_bytes, "kv_cache_bytes"
         if kv_cache_bytes > available_bytes:
             raise CapacityError(
-                f"kv_cache_bytes={kv_cache_bytes}: only {available_bytes} bytes of memory are free after the weights; "
-                "give fewer"
+                f"kv_cache_bytes={kv_cache_bytes}: only {available_bytes} bytes of memory are free after weights and "
+                "rows; give fewer"
             )
     affordable = budget // page_bytes
     if affordable < least:

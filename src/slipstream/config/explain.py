@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from slipstream.config.bytes import BYTES_OF_DTYPE, CacheGeometry, cache_geometry, target_weight_bytes
+from slipstream.config.bytes import BYTES_OF_DTYPE, CacheGeometry, FixedBytes, cache_geometry, fixed_bytes
 from slipstream.config.capacity import pages_for
 from slipstream.config.resolve import config_digest
 from slipstream.config.schema import EngineConfig
@@ -39,6 +39,21 @@ def geometry_of(config: EngineConfig) -> CacheGeometry:
     )
 
 
+def fixed_bytes_of(config: EngineConfig) -> FixedBytes:
+    """Return what one rank of an engine with this configuration allocates beside its pools."""
+    return fixed_bytes(
+        config.model.target,
+        config.speculation.eagle3,
+        geometry_of(config),
+        dtype=config.model.dtype,
+        max_num_seqs=config.scheduler.max_num_seqs,
+        max_model_len=config.scheduler.max_model_len,
+        draft_len=config.speculation.draft_len,
+        tp_size=config.parallel.tp_size,
+        keeps_draft_probs=config.speculation.keeps_draft_probs,
+    )
+
+
 def explain_rows(config: EngineConfig) -> tuple[ExplainRow, ...]:
     """Return every value with its origin, then the bytes, then the digest."""
     origins, notes = dict(config.origins), dict(config.notes)
@@ -59,10 +74,17 @@ def explain_rows(config: EngineConfig) -> tuple[ExplainRow, ...]:
 
 
 def byte_rows(config: EngineConfig) -> tuple[ExplainRow, ...]:
-    """Return the exact byte account of weights and cache."""
-    geometry = geometry_of(config)
-    weights = target_weight_bytes(config.model.target, config.model.dtype)
-    rows = [_byte_row("weights", weights, f"target parameters as {config.model.dtype}, router as float32")]
+    """Return the exact byte account of weights, rows and cache."""
+    geometry, fixed = geometry_of(config), fixed_bytes_of(config)
+    tp_size = config.parallel.tp_size
+    each = f"; this and all below on each of {tp_size} ranks" if tp_size > 1 else ""
+    rows = [
+        _byte_row("weights", fixed.weights, f"target parameters as {config.model.dtype}, router as float32{each}"),
+        _byte_row("drafter weights", fixed.drafter_weights, _describe_drafter_weights(config)),
+        _byte_row("rotary tables", fixed.rotary_tables, f"{config.scheduler.max_model_len} positions, float32"),
+        _byte_row("rows", fixed.rows, f"{config.scheduler.max_num_seqs} requests and a scratch row, history included"),
+        _byte_row("page tables", fixed.page_tables, f"{len(geometry.groups)} groups, int32"),
+    ]
     for pool in geometry.pools:
         axes = " x ".join(str(size) for size in (pool.num_layers, *pool.page_shape))
         per = "per page" if not pool.is_per_token else f"per page, {pool.page_bytes // geometry.page_size} per token"
@@ -93,6 +115,12 @@ def explain_text(config: EngineConfig) -> str:
         line = f"  {row.name:<{name}}  {row.value:<{min(value, 40)}}  {row.origin:<10}  {row.note}"
         lines.append(line.rstrip())
     return "\n".join(lines) + "\n"
+
+
+def _describe_drafter_weights(config: EngineConfig) -> str:
+    if config.speculation.eagle3 is None:
+        return "this drafter has none"
+    return "at most: a head that shares the target's embedding or output head takes less by those tables"
 
 
 def _byte_row(name: str, num_bytes: int, note: str) -> ExplainRow:

@@ -16,6 +16,9 @@ from slipstream.base.errors import CheckpointError
 REQUIRED: Any = object()
 """Default of a field that must be present."""
 
+_MAX_INTEGER = 2**1000
+"""Beyond it an integer is no float."""
+
 
 def read_json(path: Path, *, purpose: str) -> dict[str, Any]:
     """Return the JSON object in a file.
@@ -41,6 +44,11 @@ def read_json(path: Path, *, purpose: str) -> dict[str, Any]:
         raise CheckpointError(
             f"{path}: not valid JSON (line {error.lineno}, column {error.colno}: {error.msg}). "
             "The file may be half-written: copy or download it again"
+        ) from None
+    except (RecursionError, ValueError) as error:
+        raise CheckpointError(
+            f"{path}: not a configuration that can be read ({type(error).__name__}: {error}); it holds {purpose}. "
+            "Copy or download it again"
         ) from None
     if not isinstance(value, dict):
         raise CheckpointError(f"{path}: holds a JSON {type(value).__name__}, an object with fields is needed")
@@ -68,7 +76,8 @@ class Fields:
 
     def fail(self, name: str, value: object, allowed: str) -> CheckpointError:
         """Return the error for a field's value; the caller raises it."""
-        return CheckpointError(f"{self.where}.{name}={value!r} is not supported; allowed: {allowed}")
+        shown = "a number of many digits" if isinstance(value, int) and abs(value) > _MAX_INTEGER else repr(value)
+        return CheckpointError(f"{self.where}.{name}={shown} is not supported; allowed: {allowed}")
 
     def has(self, name: str) -> bool:
         """Return whether the field is present and not null."""
@@ -94,7 +103,9 @@ class Fields:
     def number(self, name: str, default: Any = REQUIRED, *, above: float = 0.0) -> float:
         """Return a finite number above `above`."""
         value = self.raw(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= above:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        # An integer too long for a float makes isfinite raise instead of answering.
+        if not is_number or abs(value) > _MAX_INTEGER or not math.isfinite(value) or value <= above:
             raise self.fail(name, value, f"a finite number above {above:g}")
         return float(value)
 

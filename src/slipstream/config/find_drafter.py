@@ -85,7 +85,11 @@ def _bundled(checkpoint: Path, target: TargetSpec) -> DrafterChoice:
             return DrafterChoice(
                 "none", None, None, f"the head beside the checkpoint is not used: {error}{passed_over}"
             )
-        return DrafterChoice("eagle3", beside, facts, f"found beside the checkpoint{passed_over}")
+        note = (
+            f"taken without being asked for: {beside} lies beside the checkpoint, not inside it, and fits by its "
+            "configuration; give drafter=none or another folder if it was made for another checkpoint"
+        )
+        return DrafterChoice("eagle3", beside, facts, note + passed_over)
     return DrafterChoice("none", None, None, f"the checkpoint brings no supported drafter{passed_over}")
 
 

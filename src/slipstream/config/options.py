@@ -15,6 +15,8 @@ from slipstream.base.errors import ConfigError
 
 Kind = Literal["text", "whole", "number", "switch"]
 AUTO = "auto"
+_MAX_SHOWN_BITS = 2000
+_MAX_WHOLE = 2**63 - 1
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +115,8 @@ OPTIONS: tuple[Option, ...] = (
         "whole",
         AUTO,
         "model",
-        "CPU threads of the kernels; auto is the cores of this process less one, for the server.",
+        "CPU threads of the kernels, on each rank; auto is the cores of this process less one, shared out among the "
+        "ranks.",
         minimum=1,
         maximum=1024,
     ),
@@ -122,7 +125,7 @@ OPTIONS: tuple[Option, ...] = (
         "whole",
         1,
         "parallel",
-        "Tensor-parallel width.",
+        "Tensor-parallel width: ranks that share every layer. serve refuses more than 1.",
         minimum=1,
         maximum=64,
     ),
@@ -164,7 +167,8 @@ OPTIONS: tuple[Option, ...] = (
         "whole",
         AUTO,
         "cache",
-        "Bytes of the paged cache; auto is max_num_seqs requests of full length, at most a quarter of the free memory.",
+        "Bytes of the paged cache, on each rank; auto is max_num_seqs requests of full length, at most a quarter of "
+        "the free memory.",
         minimum=1,
     ),
     _option(
@@ -203,7 +207,8 @@ OPTIONS: tuple[Option, ...] = (
         "text",
         AUTO,
         "speculation",
-        "How drafts are accepted; auto is coupled: the same seed gives the same text, drafts or not.",
+        "How drafts are accepted; coupled: the same seed gives the same text, drafts or not; rejection: only the "
+        "distribution stays; auto: coupled for requests with a seed, rejection for others.",
         choices=("auto", "coupled", "rejection"),
     ),
     _option(
@@ -254,8 +259,8 @@ OPTIONS: tuple[Option, ...] = (
         "whole",
         256,
         "server",
-        "Requests that may wait; more are answered with 503.",
-        minimum=1,
+        "Requests that may wait; more are answered with 503. 0 lets none wait.",
+        minimum=0,
     ),
     _option(
         "drain_s",
@@ -324,11 +329,17 @@ def check_value(option: Option, value: object) -> Any:
     else:
         is_good = is_number and (isinstance(value, int) or option.kind == "number") and _in_bounds(option, value)
     if not is_good:
-        raise ConfigError(f"{option.name}={value!r} is not allowed: give {option.allowed} ({option.flag})")
+        # Python refuses to print an integer of many digits.
+        num_bits = value.bit_length() if isinstance(value, int) else 0
+        shown = f"a number of {num_bits} bits" if num_bits > _MAX_SHOWN_BITS else repr(value)
+        bound = " that fits 64 bits" if num_bits > _MAX_WHOLE.bit_length() and option.maximum is None else ""
+        raise ConfigError(f"{option.name}={shown} is not allowed: give {option.allowed}{bound} ({option.flag})")
     return float(value) if option.kind == "number" else value  # type: ignore[arg-type]
 
 
 def _in_bounds(option: Option, value: object) -> bool:
+    if isinstance(value, int) and abs(value) > _MAX_WHOLE:
+        return False
     number = float(value)  # type: ignore[arg-type]
     above = option.minimum is None or number >= option.minimum
     below = option.maximum is None or number <= option.maximum

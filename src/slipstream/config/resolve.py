@@ -13,13 +13,14 @@ import msgspec
 
 from slipstream.base.errors import CapacityError, ConfigError
 from slipstream.base.switches import Switches
-from slipstream.config.bytes import cache_geometry, target_weight_bytes
+from slipstream.config.bytes import FixedBytes, cache_geometry, fixed_bytes, target_weight_bytes
 from slipstream.config.capacity import plan_pages
 from slipstream.config.checkpoint import read_checkpoint
 from slipstream.config.choices import Choices
 from slipstream.config.find_drafter import DrafterChoice, choose_drafter
 from slipstream.config.hardware import Hardware
 from slipstream.config.options import Options
+from slipstream.config.ranks import check_width
 from slipstream.config.schema import (
     CacheSection,
     Device,
@@ -58,10 +59,12 @@ def resolve(options: Options, hardware: Hardware, switches: Switches = Switches(
     """
     choices = Choices(options)
     model = _model(choices, hardware)
-    parallel = ParallelSection(tp_size=_tp_size(choices))
+    parallel = _parallel(choices, switches, model.target)
+    _check_weights(model, hardware, parallel.tp_size)
     scheduler = _scheduler(choices, model.target, model.device)
     drafter, speculation = _speculation(choices, Path(model.path), model.target)
-    cache = _cache(choices, hardware, switches, model, scheduler, speculation)
+    check_width(model.target, speculation.eagle3, parallel.tp_size)
+    cache = _cache(choices, hardware, switches, model, scheduler, speculation, parallel.tp_size)
     if drafter.facts is not None:
         origin = f"outputs of layers {list(drafter.facts.spec.aux_layer_ids)}: {drafter.facts.tap_origin}"
         choices.record(
@@ -77,9 +80,10 @@ def resolve(options: Options, hardware: Hardware, switches: Switches = Switches(
         num_threads=choices.take(
             "threads",
             "num_threads",
-            auto=max(1, hardware.num_cpus - 1),
+            auto=max(1, (hardware.num_cpus - 1) // parallel.tp_size),
             origin="hardware",
-            note="cores of this process, one left to the server: a thread that waits for a busy core stalls every step",
+            note="cores of this process, one left to the server: a thread that waits for a busy core stalls every step"
+            + ("; shared out among the ranks" if parallel.tp_size > 1 else ""),
         ),
         origins=choices.origins,
         notes=choices.notes,
@@ -87,8 +91,12 @@ def resolve(options: Options, hardware: Hardware, switches: Switches = Switches(
 
 
 def config_digest(config: EngineConfig) -> str:
-    """Return a digest of everything the engine runs on; two engines that agree on it take the same decisions."""
-    bare = msgspec.structs.replace(config, origins=(), notes=())
+    """Return a digest of everything the engine runs on; two engines that agree on it take the same decisions.
+
+    The server's section is left out: it decides nothing in an engine, and its key must not be guessable from a digest.
+    """
+    bare = msgspec.to_builtins(msgspec.structs.replace(config, origins=(), notes=()))
+    del bare["server"]
     return hashlib.sha256(msgspec.json.encode(bare, order="deterministic")).hexdigest()
 
 
@@ -101,12 +109,6 @@ def _model(choices: Choices, hardware: Hardware) -> ModelSection:
     choices.record("model.target", facts.target, "checkpoint", f"{facts.dialect} dialect{unread}")
     device: Device = _device(choices, hardware)
     dtype: DType = choices.take("dtype", "model.dtype", auto="float32", note="float32 on cpu")
-    needed = target_weight_bytes(facts.target, dtype)
-    if needed > hardware.available_memory_bytes:
-        raise CapacityError(
-            f"the weights of {folder} need {needed} bytes as {dtype}, but {hardware.available_memory_bytes} bytes of "
-            f"{hardware.total_memory_bytes} are free; use a smaller checkpoint or a larger machine"
-        )
     name = DEMO if asked == DEMO else folder.resolve().name
     return ModelSection(
         path=str(folder),
@@ -126,14 +128,25 @@ def _device(choices: Choices, hardware: Hardware) -> Device:
     return choices.take("device", "model.device", auto="cpu", note=f"{reason}{idle}")
 
 
-def _tp_size(choices: Choices) -> int:
+def _parallel(choices: Choices, switches: Switches, target: TargetSpec) -> ParallelSection:
     tp_size = choices.take("tp", "parallel.tp_size")
-    if tp_size > 1:
-        raise ConfigError(
-            f"tp={tp_size}: the engine does not supervise more than one rank yet (the layers are written and tested "
-            "for it); allowed: 1"
+    check_width(target, None, tp_size)
+    origin = "switch" if "check_ranks" in switches.given else "default"
+    return ParallelSection(
+        tp_size=tp_size, check_ranks=choices.record("parallel.check_ranks", switches.check_ranks, origin)
+    )
+
+
+def _check_weights(model: ModelSection, hardware: Hardware, tp_size: int) -> None:
+    """Refuse weights that do not fit; the ranks of a CPU share its memory, and hold some weights once each."""
+    needed = tp_size * target_weight_bytes(model.target, model.dtype, tp_size)
+    if needed > hardware.available_memory_bytes:
+        ranks = f" on {tp_size} ranks" if tp_size > 1 else ""
+        raise CapacityError(
+            f"the weights of {model.path} need {needed} bytes as {model.dtype}{ranks}, but "
+            f"{hardware.available_memory_bytes} bytes of {hardware.total_memory_bytes} are free; use a smaller "
+            "checkpoint or a larger machine"
         )
-    return tp_size
 
 
 def _scheduler(choices: Choices, target: TargetSpec, device: Device) -> SchedulerSection:
@@ -175,17 +188,16 @@ def _speculation(choices: Choices, checkpoint: Path, target: TargetSpec) -> tupl
     ngram_min = choices.take("ngram_min", "speculation.ngram_min")
     if ngram_min > ngram_max:
         raise ConfigError(f"ngram_min={ngram_min} is above ngram_max={ngram_max}; give at most {ngram_max}")
-    if choices.given("verification") == "rejection":
-        raise ConfigError(
-            "verification=rejection: not supported yet; use coupled, where drafts never change the sampled text"
-        )
     section = SpeculationSection(
         drafter=drafter.kind,
         drafter_path=folder,
         eagle3=None if drafter.facts is None else drafter.facts.spec,
         draft_len=draft_len,
         verification=choices.take(
-            "verification", "speculation.verification", auto="coupled", note="the only one of this release"
+            "verification",
+            "speculation.verification",
+            auto="auto",
+            note="per request: coupled with a seed, rejection without",
         ),
         ngram_max=ngram_max,
         ngram_min=ngram_min,
@@ -200,19 +212,36 @@ def _cache(
     model: ModelSection,
     scheduler: SchedulerSection,
     speculation: SpeculationSection,
+    tp_size: int,
 ) -> CacheSection:
     sparse = model.target.sparse
     if sparse is not None:
         page_size = choices.record("cache.page_size", sparse.index_block_size, "checkpoint", "the index block size")
     else:
         page_size = choices.record("cache.page_size", DENSE_PAGE_SIZE, "default", "the checkpoint has no sparse layer")
-    geometry = cache_geometry(model.target, speculation.eagle3, dtype=model.dtype, page_size=page_size, num_pages=1)
+    geometry = cache_geometry(
+        model.target, speculation.eagle3, dtype=model.dtype, page_size=page_size, num_pages=1, tp_size=tp_size
+    )
+    fixed = fixed_bytes(
+        model.target,
+        speculation.eagle3,
+        geometry,
+        dtype=model.dtype,
+        max_num_seqs=scheduler.max_num_seqs,
+        max_model_len=scheduler.max_model_len,
+        draft_len=speculation.draft_len,
+        tp_size=tp_size,
+        keeps_draft_probs=speculation.keeps_draft_probs,
+    )
+    available_bytes = hardware.available_memory_bytes // tp_size - fixed.total
+    if available_bytes < 0:
+        raise CapacityError(_describe_shortage(fixed, hardware, tp_size))
     plan = plan_pages(
         geometry,
         max_model_len=scheduler.max_model_len,
         max_num_seqs=scheduler.max_num_seqs,
         kv_cache_bytes=choices.given("kv_cache_bytes"),
-        available_bytes=hardware.available_memory_bytes - target_weight_bytes(model.target, model.dtype),
+        available_bytes=available_bytes,
     )
     origin = "option" if choices.is_given("kv_cache_bytes") else "hardware"
     poison = choices.take("poison_freed_pages", "cache.poison_freed_pages")
@@ -223,6 +252,16 @@ def _cache(
         num_pages=choices.record("cache.num_pages", plan.num_pages, origin, plan.note),
         enable_prefix=choices.take("prefix_cache", "cache.enable_prefix"),
         poison_freed_pages=poison,
+    )
+
+
+def _describe_shortage(fixed: FixedBytes, hardware: Hardware, tp_size: int) -> str:
+    parts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in fixed._asdict().items())
+    each = f" on each of {tp_size} ranks that share them" if tp_size > 1 else ""
+    return (
+        f"{fixed.total} bytes are needed before the cache gets any ({parts}){each}, but "
+        f"{hardware.available_memory_bytes} bytes of {hardware.total_memory_bytes} are free; lower max_num_seqs or "
+        "max_model_len, or give drafter=none"
     )
 
 

@@ -13,7 +13,8 @@ import msgspec
 DType = Literal["float32", "bfloat16"]
 Device = Literal["cpu", "cuda"]
 DrafterKind = Literal["none", "ngram", "eagle3"]
-Verification = Literal["coupled"]
+Verification = Literal["auto", "coupled", "rejection"]
+"""`auto` is a rule for each request: with a seed coupled, without one rejection."""
 
 
 class SparseAttentionSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,9 +109,10 @@ class ModelSection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParallelSection(msgspec.Struct, frozen=True, kw_only=True):
-    """Tensor-parallel width. One rank in this release's engine; layers are written for any."""
+    """Ranks that share every layer. With `check_ranks` they compare their decisions after every step."""
 
     tp_size: int
+    check_ranks: bool
 
 
 class CacheSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +143,11 @@ class SpeculationSection(msgspec.Struct, frozen=True, kw_only=True):
     verification: Verification
     ngram_max: int
     ngram_min: int
+
+    @property
+    def keeps_draft_probs(self) -> bool:
+        """Whether rows keep what drafts were drawn from: a drafter that draws, and requests verified by rejection."""
+        return self.eagle3 is not None and self.verification != "coupled"
 
 
 class ServerSection(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,50 +8,69 @@ from collections.abc import Callable
 from slipstream.cache.logical.manager import CacheManager, GroupSpec
 from slipstream.config.schema import EngineConfig
 from slipstream.engine.core import EngineCore
-from slipstream.runner.build import build_runner
+from slipstream.engine.ranks import RankChoices, start_ranks
+from slipstream.parallel.group import one_rank
 from slipstream.scheduler.budget import SchedulerConfig
 from slipstream.scheduler.scheduler import Scheduler
 from slipstream.wire.messages import EngineFacts, Progress
 
 
-def assemble(config: EngineConfig, on_progress: Callable[[Progress], None]) -> tuple[EngineCore, EngineFacts]:
-    """Build, load and warm up an engine.
+def assemble(
+    config: EngineConfig,
+    on_progress: Callable[[Progress], None],
+    ranks: RankChoices = RankChoices(),  # noqa: B008
+) -> tuple[EngineCore, EngineFacts]:
+    """Build, load and warm up an engine; with more than one rank, start the others.
 
     Args:
         config: what to run on.
         on_progress: told of loading and warm-up.
+        ranks: how ranks are made.
 
     Returns:
-        The loop and what a front end must know of it.
+        The loop and what a front end must know of it. Close the loop to end the other ranks.
 
     Raises:
         CheckpointError: the checkpoint or the drafter cannot be loaded.
         CapacityError: the pools do not fit.
+        ConfigError: a rank runs on something else than this process.
+        EngineError: a rank was lost.
     """
-    built = build_runner(config, on_progress)
-    groups = tuple(GroupSpec(name=name, num_pages=config.cache.num_pages) for name in built.geometry.groups)
+    if config.parallel.tp_size > 1:
+        ranked = start_ranks(config, on_progress, ranks)
+        runner, geometry, on_close = ranked, ranked.geometry, ranked.close
+    else:
+        built = ranks.build(config, on_progress, one_rank())
+        runner, geometry, on_close = built.runner, built.geometry, None
+    try:
+        scheduler = _make_scheduler(config, geometry.groups)
+        on_progress(Progress(stage="warm-up", done=0, total=1))
+        runner.warm_up()
+        on_progress(Progress(stage="warm-up", done=1, total=1))
+    except BaseException:
+        if on_close is not None:
+            on_close()
+        raise
+    core = EngineCore(scheduler, runner, overlap=config.scheduler.overlap, on_close=on_close)
+    return core, facts_of(config)
+
+
+def _make_scheduler(config: EngineConfig, group_names: tuple[str, ...]) -> Scheduler:
     cache = CacheManager(
-        groups=groups,
+        groups=tuple(GroupSpec(name=name, num_pages=config.cache.num_pages) for name in group_names),
         page_size=config.cache.page_size,
         salt=cache_salt(config),
         enable_prefix=config.cache.enable_prefix,
     )
-    scheduler = Scheduler(
-        SchedulerConfig(
-            max_num_seqs=config.scheduler.max_num_seqs,
-            prefill_chunk_tokens=config.scheduler.prefill_chunk_tokens,
-            page_size=config.cache.page_size,
-            max_model_len=config.scheduler.max_model_len,
-            draft_len=config.speculation.draft_len,
-            max_steps_in_flight=2 if config.scheduler.overlap else 1,
-        ),
-        cache,
-        time.monotonic,
+    limits = SchedulerConfig(
+        max_num_seqs=config.scheduler.max_num_seqs,
+        prefill_chunk_tokens=config.scheduler.prefill_chunk_tokens,
+        page_size=config.cache.page_size,
+        max_model_len=config.scheduler.max_model_len,
+        draft_len=config.speculation.draft_len,
+        max_steps_in_flight=2 if config.scheduler.overlap else 1,
     )
-    on_progress(Progress(stage="warm-up", done=0, total=1))
-    built.runner.warm_up()
-    on_progress(Progress(stage="warm-up", done=1, total=1))
-    return EngineCore(scheduler, built.runner, overlap=config.scheduler.overlap), facts_of(config)
+    return Scheduler(limits, cache, time.monotonic)
 
 
 def cache_salt(config: EngineConfig) -> bytes:

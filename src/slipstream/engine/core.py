@@ -7,6 +7,7 @@ unretired besides it. Both give the same tokens.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from slipstream.base.errors import RequestError
@@ -35,9 +36,18 @@ class EngineCore:
         scheduler: built with `max_steps_in_flight` 2 when overlap is on, else 1.
         runner: executes plans.
         overlap: submit the next step before collecting the last one.
+        on_close: ends what the runner holds besides memory.
     """
 
-    def __init__(self, scheduler: Scheduler, runner: StepRunner, *, overlap: bool) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: StepRunner,
+        *,
+        overlap: bool,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
+        self._on_close = on_close
         self._scheduler = scheduler
         self._runner = runner
         self._overlap = overlap
@@ -47,6 +57,17 @@ class EngineCore:
     def has_work(self) -> bool:
         """Whether a turn would do anything: requests are queued or running, or a step is unretired."""
         return self._launched is not None or self._scheduler.has_work
+
+    @property
+    def request_ids(self) -> tuple[str, ...]:
+        """Every request that waits or runs."""
+        return self._scheduler.request_ids
+
+    def close(self) -> None:
+        """End what the runner holds besides memory; what is running is lost. May be called twice."""
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()
 
     def submit(self, request: Request) -> RequestOutput | None:
         """Queue a request; one that can never fit is answered at once with an error."""

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from slipstream.base.errors import EngineError
 from slipstream.config.schema import EngineConfig
 from slipstream.engine.assemble import assemble
 from slipstream.engine.core import EngineCore
 from slipstream.wire.messages import (
     Abort,
     EngineFacts,
+    Failed,
     Outputs,
     Progress,
     Ready,
@@ -41,6 +43,7 @@ class InlineEngine:
         self._is_ready_told = False
         self._told = core.stats()
         self._is_closed = False
+        self._failed: Failed | None = None
 
     def send(self, message: ToEngine) -> None:
         """Take one message of the wire protocol."""
@@ -60,15 +63,23 @@ class InlineEngine:
         self._note(self._core.abort(request_id))
 
     def poll(self, timeout_s: float | None = None) -> list[ToFrontend]:
-        """Run one turn and return its news. There is nothing to wait for, so `timeout_s` is not used."""
+        """Run one turn and return its news. There is nothing to wait for, so `timeout_s` is not used.
+
+        An engine that broke tells each request so once, then that it failed; from then on only the latter.
+        """
         del timeout_s
         if not self._is_ready_told:
             self._is_ready_told = True
             return [Ready(facts=self._facts)]
         if self._is_closed:
             return [Stopped()]
+        if self._failed is not None:
+            return [self._failed]
         news, self._news = self._news, []
-        news.extend(self._core.turn())
+        try:
+            news.extend(self._core.turn())
+        except EngineError as error:
+            return self._break(news, str(error))
         stats = self._core.stats()
         if not news and stats == self._told:
             return []
@@ -78,11 +89,18 @@ class InlineEngine:
     def close(self) -> None:
         """Drop the engine; what is running is lost."""
         self._is_closed = True
+        self._core.close()
 
     def _shut_down(self, message: Shutdown) -> None:
         while message.drain and self._core.has_work:
             self._news.extend(self._core.turn())
         self.close()
+
+    def _break(self, news: list[RequestOutput], reason: str) -> list[ToFrontend]:
+        self._failed = Failed(kind=EngineError.__name__, reason=reason)
+        news += [RequestOutput(request_id=id_, finish_reason="error", error=reason) for id_ in self._core.request_ids]
+        self._core.close()
+        return [Outputs(outputs=tuple(news), stats=self._core.stats()), self._failed]
 
     def _note(self, output: RequestOutput | None) -> None:
         if output is not None:

@@ -78,6 +78,13 @@ def _serve(config: EngineConfig, socket: zmq.Socket[bytes], parent: int) -> int:
 
     core, facts = assemble(config, tell)
     socket.send(encode(Ready(facts=facts)))
+    try:
+        return _turn_until_told(core, socket, parent)
+    finally:
+        core.close()
+
+
+def _turn_until_told(core: EngineCore, socket: zmq.Socket[bytes], parent: int) -> int:
     is_draining = False
     told = core.stats()
     while True:

@@ -42,10 +42,15 @@ class EngineProcess:
         popen: the process; leader of a group of its own, its standard input a pipe that only we hold.
         folder: a private folder with its configuration and its socket.
         address: where it connects to.
+        title: what it is, for messages.
     """
 
-    def __init__(self, popen: subprocess.Popen[bytes], folder: Path, address: str) -> None:
+    def __init__(
+        self, popen: subprocess.Popen[bytes], folder: Path, address: str, title: str = "the engine process"
+    ) -> None:
         self._popen = popen
+        self._title = title
+        self.folder = folder
         self.address = address
         self._reap = weakref.finalize(self, _reap, popen, folder)
 
@@ -62,11 +67,11 @@ class EngineProcess:
         """Return how the process ended, in words."""
         code = self.exit_code()
         if code is None:
-            return f"the engine process {self.pid} is running"
+            return f"{self._title} {self.pid} is running"
         if code < 0:
             with contextlib.suppress(ValueError):
-                return f"the engine process {self.pid} was killed by {signal.Signals(-code).name}"
-        return f"the engine process {self.pid} ended with exit code {code}; its log says why"
+                return f"{self._title} {self.pid} was killed by {signal.Signals(-code).name}"
+        return f"{self._title} {self.pid} ended with exit code {code}; its log says why"
 
     def close(self, grace_s: float = 5.0) -> None:
         """End the process group: give it `grace_s` seconds to end by itself, then kill it. May be called twice.
@@ -80,12 +85,15 @@ class EngineProcess:
         self._reap()
 
 
-def start_process(config: msgspec.Struct, *, module: str = ENGINE_MODULE) -> EngineProcess:
+def start_process(
+    config: msgspec.Struct, *, module: str = ENGINE_MODULE, title: str = "the engine process"
+) -> EngineProcess:
     """Start an engine process; it connects a PAIR socket to the returned object's address.
 
     Args:
         config: the EngineConfig; handed over as JSON in a private file.
         module: what to run as `python -m MODULE --config FILE --address ADDRESS`.
+        title: what it is, for messages.
     """
     folder = _private_folder()
     try:
@@ -99,7 +107,7 @@ def start_process(config: msgspec.Struct, *, module: str = ENGINE_MODULE) -> Eng
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return EngineProcess(popen, folder, address)
+    return EngineProcess(popen, folder, address, title)
 
 
 def start_inline(config: msgspec.Struct, on_progress: Callable[[Progress], None] | None = None) -> SyncEngine:

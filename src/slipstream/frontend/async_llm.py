@@ -9,44 +9,27 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn, TypeVar
 
-import msgspec
-
-from slipstream.base import errors
-from slipstream.base.errors import EngineError, OverloadedError, SlipstreamError
+from slipstream.base.errors import EngineError, OverloadedError, RequestError, SlipstreamError
 from slipstream.engine.client import ProcessClient
 from slipstream.engine.interface import AsyncEngineClient
 from slipstream.engine.spawn import start_process
 from slipstream.frontend.generation import Generation
 from slipstream.frontend.processor import Processor, Prompt, TextParts
+from slipstream.frontend.status import State, Status, error_of
 from slipstream.frontend.stream import Delta, RequestStream
+from slipstream.frontend.text_threads import LONG_TEXT_CHARS, TextThreads
 from slipstream.frontend.timing import Timing
 from slipstream.metrics.instruments import Instruments, Rejection, RequestEnd
 from slipstream.wire.messages import EngineFacts, Failed, Outputs, Progress, Ready, RequestOutput, Stopped, ToFrontend
 from slipstream.wire.sampling_params import SamplingParams
 
-State = Literal["loading", "ready", "draining", "dead"]
+_Result = TypeVar("_Result")
 
 RETRY_AFTER_S = 1
-_LONG_PROMPT_CHARS = 20_000
-"""Text longer than this is tokenised in a thread, so that other streams do not stand still meanwhile."""
-
-
-class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """How the engine is.
-
-    Args:
-        state: only `ready` accepts requests.
-        reason: why it is dead, or empty.
-        progress: the last news of loading.
-        num_streams: requests in flight.
-    """
-
-    state: State
-    reason: str = ""
-    progress: Progress | None = None
-    num_streams: int = 0
+MAX_TEXT_WORK = 64
+"""Most texts that wait or are worked on for other purposes than a request."""
 
 
 class AsyncLLM:
@@ -81,8 +64,10 @@ class AsyncLLM:
         self._instruments: Instruments | None = None
         self._live: dict[str, tuple[Generation, Timing]] = {}
         self._ending: dict[str, RequestEnd] = {}
-        self._num_opening = 0
+        self._opening = TextThreads()
+        self._text_work = TextThreads()
         self._settled = asyncio.Event()
+        self._dead = asyncio.Event()
         self._idle = asyncio.Event()
         self._reader = asyncio.create_task(self._read_engine(), name="engine-reader")
 
@@ -144,6 +129,11 @@ class AsyncLLM:
         if self._failure is not None:
             raise self._failure
 
+    async def wait_dead(self) -> EngineError:
+        """Wait until the engine is gone, whether it died or was closed, and return why."""
+        await self._dead.wait()
+        return EngineError(f"the engine died: {self._failure}")
+
     async def open(
         self,
         prompt: Prompt,
@@ -166,15 +156,15 @@ class AsyncLLM:
             EngineError: the engine is dead.
         """
         self._check_room()
-        self._num_opening += 1
-        try:
-            processor = self.processor
-            if isinstance(prompt, str) and len(prompt) > _LONG_PROMPT_CHARS:
-                ids = await asyncio.to_thread(processor.tokenize, prompt, add_special_tokens=add_special_tokens)
-            else:
-                ids = processor.tokenize(prompt, add_special_tokens=add_special_tokens)
-        finally:
-            self._num_opening -= 1
+        processor = self.processor
+        # Other streams would stand still while a long text is tokenised here.
+        if isinstance(prompt, str) and len(prompt) > LONG_TEXT_CHARS:
+            processor.check_text((prompt,), "prompt")
+            ids = await self._opening.run(
+                lambda: processor.tokenize(prompt, add_special_tokens=add_special_tokens), len(prompt)
+            )
+        else:
+            ids = processor.tokenize(prompt, add_special_tokens=add_special_tokens)
         return self._submit(ids, sampling, request_id)
 
     async def open_chat(
@@ -196,17 +186,28 @@ class AsyncLLM:
             template_kwargs: further variables of the chat template.
         """
         self._check_room()
-        self._num_opening += 1
-        try:
-            ids = await asyncio.to_thread(
-                self.processor.tokenize_chat,
-                messages,
-                add_generation_prompt=add_generation_prompt,
-                template_kwargs=template_kwargs,
-            )
-        finally:
-            self._num_opening -= 1
+        processor = self.processor
+        ids = await self._opening.run(
+            lambda: processor.tokenize_chat(
+                messages, add_generation_prompt=add_generation_prompt, template_kwargs=template_kwargs
+            ),
+            sum(len(text) for message in messages for text in message.values()),
+        )
         return self._submit(ids, sampling, request_id)
+
+    async def work_on_text(self, work: Callable[[], _Result], num_chars: int) -> _Result:
+        """Return what the work returns; it is called in a thread and belongs to no request.
+
+        Args:
+            work: reads a text.
+            num_chars: length of the text.
+
+        Raises:
+            OverloadedError: too many texts are worked on.
+        """
+        if self._text_work.num_held >= MAX_TEXT_WORK:
+            self._reject("queue_full", f"{MAX_TEXT_WORK} texts are worked on, which is all that this server takes")
+        return await self._text_work.run(work, num_chars)
 
     async def generate(
         self, prompt: Prompt, sampling: SamplingParams, *, request_id: str | None = None
@@ -251,6 +252,8 @@ class AsyncLLM:
     async def close(self) -> None:
         """End the engine. Requests in flight get an error. May be called twice."""
         self._end(EngineError("the engine was closed"))
+        self._opening.close()
+        self._text_work.close()
         await self._client.close()
         self._reader.cancel()
         await asyncio.gather(self._reader, return_exceptions=True)
@@ -262,7 +265,7 @@ class AsyncLLM:
     def _check_room(self) -> None:
         if self._state != "ready" or self._processor is None:
             self._refuse()
-        if len(self._live) + self._num_opening >= self.max_in_flight:
+        if len(self._live) + self._opening.num_held >= self.max_in_flight:
             self._reject(
                 "queue_full", f"{self.max_in_flight} requests run or wait, which is all that this server takes"
             )
@@ -284,7 +287,7 @@ class AsyncLLM:
             self._refuse()
         request = self._processor.make_request(request_id or uuid.uuid4().hex, ids, sampling)
         if request.request_id in self._live:
-            raise errors.RequestError(f"request_id={request.request_id!r} is in flight already", param="request_id")
+            raise RequestError(f"request_id={request.request_id!r} is in flight already", param="request_id")
         stream = RequestStream(request, self._processor.tokenizer)
         generation = Generation(stream, lambda: self._abandon(request.request_id))
         self._live[request.request_id] = (generation, Timing(time.monotonic()))
@@ -324,7 +327,7 @@ class AsyncLLM:
                 self._state = "ready"
             self._settled.set()
         elif isinstance(message, Failed):
-            self._end(_error_of(message))
+            self._end(error_of(message))
         elif isinstance(message, Stopped):
             self._end(EngineError("the engine stopped"))
 
@@ -371,6 +374,7 @@ class AsyncLLM:
         self._state = "dead"
         self._failure = error
         self._settled.set()
+        self._dead.set()
         self._fail_all(EngineError(f"the engine died while this request ran: {error}"))
         self._ending.clear()
 
@@ -378,10 +382,3 @@ class AsyncLLM:
         for request_id, (generation, _) in list(self._live.items()):
             generation.fail(error)
             self._retire(request_id, "error", RequestOutput(request_id=request_id, finish_reason="error"))
-
-
-def _error_of(failed: Failed) -> SlipstreamError:
-    kind = getattr(errors, failed.kind, EngineError)
-    if not (isinstance(kind, type) and issubclass(kind, SlipstreamError)):
-        kind = EngineError
-    return kind(failed.reason)

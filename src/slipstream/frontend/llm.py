@@ -5,6 +5,7 @@ Not here: streams and many callers at once (async_llm), HTTP.
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 
 from slipstream.base.errors import EngineError, RequestError
+from slipstream.base.switches import environment_switches
 from slipstream.config.hardware import probe_hardware
 from slipstream.config.options import read_options
 from slipstream.config.resolve import resolve
@@ -24,6 +26,7 @@ from slipstream.text.messages import parse_messages
 from slipstream.wire.messages import EngineFacts, Failed, FinishReason, Outputs, Progress, Ready, Stopped
 from slipstream.wire.request import Request
 from slipstream.wire.sampling_params import SamplingParams
+from slipstream.wire.step import Alternatives
 
 _POLL_S = 0.5
 
@@ -39,7 +42,10 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
         finish_reason: `stop`, `length` or `error`.
         stop_reason: the stop string, or the stop token id other than the model's own end, that ended it.
         logprobs: one per token, or empty when not asked for.
+        top_logprobs: per token its most likely alternatives, as (token id, log-probability); empty when not asked for.
+        prompt_logprobs, prompt_top_logprobs: the same of every prompt token but the first.
         num_verify_steps, num_draft_tokens, num_accepted: speculation over the returned tokens.
+        num_emitted: returned tokens that verify steps made; num_emitted / num_verify_steps is the acceptance length.
         num_prefix_hit_tokens: prompt tokens found in the cache.
         error: the message when finish_reason is `error`.
     """
@@ -54,8 +60,12 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     num_verify_steps: int = 0
     num_draft_tokens: int = 0
     num_accepted: int = 0
+    num_emitted: int = 0
     num_prefix_hit_tokens: int = 0
     error: str | None = None
+    top_logprobs: tuple[Alternatives, ...] = ()
+    prompt_logprobs: tuple[float, ...] = ()
+    prompt_top_logprobs: tuple[Alternatives, ...] = ()
 
 
 class LLM:
@@ -68,10 +78,10 @@ class LLM:
         verification: how drafts are accepted.
         device: where the engine runs.
         on_progress: told of loading and warm-up.
-        options: any other option of the option table, by name.
+        options: any other option of the option table, by name. With `tp=2` another process holds the second rank.
 
     Raises:
-        ConfigError: an option, or a combination of options, that cannot be resolved.
+        ConfigError: an option, a combination of options or a switch of the environment that cannot be resolved.
         CheckpointError: the checkpoint cannot be loaded.
         CapacityError: it does not fit.
     """
@@ -94,7 +104,7 @@ class LLM:
             "verification": verification,
             "device": device,
         }
-        config = resolve(read_options(chosen | options), probe_hardware())
+        config = resolve(read_options(chosen | options), probe_hardware(), environment_switches())
         text = TextParts.load(config.model.path)
         self._attach(start_inline(config, on_progress), text)
 
@@ -131,7 +141,8 @@ class LLM:
 
         Raises:
             RequestError: a prompt or a parameter is not allowed; then nothing has run.
-            EngineError: the engine died.
+            EngineError: the engine died, or this LLM is closed. Whatever ends a call in the middle, Ctrl-C too,
+                closes the LLM.
         """
         many = _as_prompts(prompts)
         return self._run([self._processor.tokenize(prompt) for prompt in many], params)
@@ -180,6 +191,7 @@ class LLM:
 
     def _attach(self, engine: SyncEngine, text: TextParts) -> None:
         self._engine: SyncEngine | None = engine
+        self._closed_by = ""
         try:
             while True:
                 for message in engine.poll(_POLL_S):
@@ -190,6 +202,15 @@ class LLM:
         except BaseException:
             self.close()
             raise
+
+    def _close_after(self, error: BaseException) -> None:
+        """End the engine because of an error, and add what became of it to one that is raised as it is."""
+        self._closed_by = f" since {_name(error)} ended a call in the middle"
+        if not isinstance(error, Exception):
+            error.add_note("slipstream: this LLM is closed and its running requests are lost; make a new one")
+        # A broken engine may fail to close too; the first error is the one that matters.
+        with contextlib.suppress(Exception):
+            self.close()
 
     def _run(
         self, prompts: list[tuple[int, ...]], params: SamplingParams | Sequence[SamplingParams] | None
@@ -202,7 +223,7 @@ class LLM:
         answers = [_Answer(request, self._processor) for request in requests]
         engine = self._engine
         if engine is None:
-            raise EngineError("this LLM is closed: make a new one")
+            raise EngineError(f"this LLM is closed{self._closed_by}: make a new one")
         running = {answer.stream.request.request_id: answer for answer in answers}
         try:
             for request in requests:
@@ -213,14 +234,20 @@ class LLM:
                         _take(message, running, engine)
                     else:
                         _raise_if_gone(message)
-        except EngineError:
-            self.close()
-            raise
-        finally:
-            if self._engine is not None:
-                for request_id in running:
-                    engine.abort(request_id)
+        except BaseException as error:
+            # A step that was left in the middle leaves a state that nobody knows; nothing can go on from there.
+            self._close_after(error)
+            if isinstance(error, EngineError) or not isinstance(error, Exception):
+                raise
+            raise EngineError(
+                f"the engine failed ({_name(error)}): this LLM is closed and its running requests are lost; make a "
+                "new one"
+            ) from error
         return [answer.completion() for answer in answers]
+
+
+def _name(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 class _Answer:
@@ -240,9 +267,13 @@ class _Answer:
             finish_reason=last.finish_reason,
             stop_reason=last.stop_reason,
             logprobs=tuple(value for delta in self.deltas for value in delta.logprobs),
+            top_logprobs=tuple(one for delta in self.deltas for one in delta.top_logprobs),
+            prompt_logprobs=tuple(value for delta in self.deltas for value in delta.prompt_logprobs),
+            prompt_top_logprobs=tuple(one for delta in self.deltas for one in delta.prompt_top_logprobs),
             num_verify_steps=stream.num_verify_steps,
             num_draft_tokens=stream.num_draft_tokens,
             num_accepted=stream.num_accepted,
+            num_emitted=stream.num_emitted,
             num_prefix_hit_tokens=stream.num_prefix_hit_tokens,
             error=last.error,
         )

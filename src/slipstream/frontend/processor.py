@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 
-from slipstream.base.errors import CheckpointError, ContextLengthError, RequestError
-from slipstream.text.chat_template import ChatTemplate
+from slipstream.base.errors import CheckpointError, ContextLengthError, RequestError, UnsupportedFeature
+from slipstream.frontend.bad_words import bad_token_ids
+from slipstream.text.chat_template import ChatTemplate, strings_of
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.wire.messages import EngineFacts
-from slipstream.wire.request import Request
+from slipstream.wire.request import Request, RowVerification
 from slipstream.wire.sampling_params import SamplingParams
 
 Prompt = str | Sequence[int]
@@ -22,6 +23,9 @@ Prompt = str | Sequence[int]
 
 CONTEXT_CODE = "context_length_exceeded"
 _SEED_BITS = 63
+_MAX_SHOWN_BITS = 2000
+_MAX_CHARACTER_BYTES = 4
+"""Bytes of the longest character in UTF-8."""
 
 
 class TextParts:
@@ -80,9 +84,13 @@ class Processor:
 
         Raises:
             RequestError: it is empty, of another type, or holds an id outside the vocabulary.
+            ContextLengthError: it is so long that it need not be looked at.
         """
         if isinstance(prompt, str):
+            self.check_text((prompt,), "prompt")
             ids = self.tokenizer.encode(prompt, add_special_tokens=add_special_tokens)
+        elif isinstance(prompt, Sequence) and len(prompt) > self.facts.max_model_len:
+            raise self._prompt_too_long(len(prompt))
         elif isinstance(prompt, Sequence) and all(type(id_) is int for id_ in prompt):
             ids = prompt
         else:
@@ -98,6 +106,7 @@ class Processor:
         *,
         add_generation_prompt: bool = True,
         template_kwargs: Mapping[str, Any] | None = None,
+        num_contexts: int = 1,
     ) -> tuple[int, ...]:
         """Return the token ids of a conversation.
 
@@ -105,14 +114,18 @@ class Processor:
             messages: as `text.messages.parse_messages` returns them.
             add_generation_prompt: end with the opening of the assistant's turn.
             template_kwargs: further variables of the template.
+            num_contexts: how many context lengths the texts may fill; see `check_text`.
 
         Raises:
             RequestError: there is no template, or it refuses the conversation.
+            ContextLengthError: the texts are so long that they need not be rendered.
         """
         if self._template is None:
             raise RequestError(
                 "this checkpoint has no chat template: send a rendered prompt to /v1/completions", param="messages"
             )
+        texts = [text for message in messages for field, text in message.items() if field != "role"]
+        self.check_text([*texts, *strings_of(template_kwargs or {})], "messages", num_contexts=num_contexts)
         ids = self._template.encode(
             messages, add_generation_prompt=add_generation_prompt, template_kwargs=template_kwargs
         )
@@ -121,7 +134,7 @@ class Processor:
         return tuple(ids)
 
     def make_request(self, request_id: str, prompt_token_ids: tuple[int, ...], sampling: SamplingParams) -> Request:
-        """Resolve limits, end tokens and seed.
+        """Resolve limits, end tokens, seed and verification.
 
         Args:
             request_id: unique among the requests in flight.
@@ -130,9 +143,16 @@ class Processor:
 
         Raises:
             ContextLengthError: the prompt, or the prompt and max_tokens, cannot fit the context or the cache.
-            RequestError: a stop token id is outside the vocabulary.
+            RequestError: a token id is outside the vocabulary.
+            UnsupportedFeature: more than one answer, or words that cannot be looked for.
         """
+        if sampling.n != 1:
+            raise UnsupportedFeature(
+                f"n={sampling.n}: one request has one answer; send it {sampling.n} times, with a seed each", param="n"
+            )
         self.check_ids(sampling.stop_token_ids, "stop_token_ids")
+        self.check_ids(tuple(token for token, _ in sampling.logit_bias), "logit_bias")
+        self.check_ids(sampling.allowed_token_ids or (), "allowed_token_ids")
         if sampling.top_k >= self.facts.vocab_size:
             # Keeping every token is no filter, and a number without bound does not fit the wire.
             sampling = msgspec.structs.replace(sampling, top_k=0)
@@ -146,7 +166,38 @@ class Processor:
             stop_token_ids=tuple(dict.fromkeys((*eos, *sampling.stop_token_ids))),
             eos_token_ids=eos,
             arrival_s=self._clock(),
+            verification=self._verification_of(sampling),
+            bad_token_ids=bad_token_ids(sampling.bad_words, self.tokenizer),
         )
+
+    def _verification_of(self, sampling: SamplingParams) -> RowVerification:
+        """Return how drafts are judged: as the engine was told, or by whether the caller gave a seed."""
+        if self.facts.verification == "auto":
+            return "rejection" if sampling.seed is None else "coupled"
+        return "rejection" if self.facts.verification == "rejection" else "coupled"
+
+    def check_text(self, texts: Sequence[str], param: str, *, num_contexts: int = 1) -> None:
+        """Refuse texts that would not fit even if every token were the longest one; nothing is tokenised for it.
+
+        Args:
+            texts: what would be tokenised.
+            param: the field that they came in.
+            num_contexts: how many context lengths they may fill.
+
+        Raises:
+            ContextLengthError: they are longer.
+        """
+        limit = num_contexts * self.facts.max_model_len * self.tokenizer.max_token_bytes
+        num_bytes = sum(map(len, texts))
+        if num_bytes * _MAX_CHARACTER_BYTES > limit:
+            num_bytes = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+        if num_bytes > limit:
+            raise ContextLengthError(
+                f"{param} holds {num_bytes} bytes of text; a token has at most {self.tokenizer.max_token_bytes}, so "
+                f"{num_contexts * self.facts.max_model_len} tokens hold {limit} at most: shorten the text",
+                param=param,
+                code=CONTEXT_CODE,
+            )
 
     def check_ids(self, ids: Sequence[int], param: str) -> None:
         """Refuse token ids outside the vocabulary.
@@ -160,19 +211,24 @@ class Processor:
         """
         if ids and not 0 <= min(ids) <= max(ids) < self.facts.vocab_size:
             outside = next(id_ for id_ in ids if not 0 <= id_ < self.facts.vocab_size)
+            shown = outside if outside.bit_length() <= _MAX_SHOWN_BITS else "of many digits"
             raise RequestError(
-                f"{param} holds token id {outside}; ids run from 0 to {self.facts.vocab_size - 1}", param=param
+                f"{param} holds token id {shown}; ids run from 0 to {self.facts.vocab_size - 1}", param=param
             )
+
+    def _prompt_too_long(self, prompt_len: int) -> ContextLengthError:
+        context = self.facts.max_model_len
+        return ContextLengthError(
+            f"the prompt has {prompt_len} tokens, and the context holds {context} with at least one to return: "
+            f"shorten the prompt to {context - 1} tokens",
+            param="prompt",
+            code=CONTEXT_CODE,
+        )
 
     def _resolve_max_seq_len(self, prompt_len: int, max_tokens: int | None) -> int:
         context, cache = self.facts.max_model_len, self.facts.num_cache_tokens
         if prompt_len > context - 1:
-            raise ContextLengthError(
-                f"the prompt has {prompt_len} tokens, and the context holds {context} with at least one to return: "
-                f"shorten the prompt to {context - 1} tokens",
-                param="prompt",
-                code=CONTEXT_CODE,
-            )
+            raise self._prompt_too_long(prompt_len)
         if prompt_len > cache - 1:
             raise ContextLengthError(
                 f"the prompt has {prompt_len} tokens, and this engine's cache holds {cache} with at least one to "

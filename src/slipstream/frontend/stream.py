@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from slipstream.text.detokenizer import IncrementalDetokenizer
-from slipstream.text.stop import StopStrings
+from slipstream.text.stop import StopStep, StopStrings
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.wire.messages import FinishReason, RequestOutput
 from slipstream.wire.request import Request
+from slipstream.wire.step import Alternatives
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +19,8 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
         text: new text; shorter than the tokens' while a stop string or a character may be incomplete.
         token_ids: new tokens, up to and including the one that completed a stop string.
         logprobs: one per token, or empty when not asked for.
+        top_logprobs: the alternatives of each token, or empty when not asked for.
+        prompt_logprobs, prompt_top_logprobs: of every prompt token but the first, in the first delta that has tokens.
         finish_reason: None while it runs.
         stop_reason: the stop string, or the stop token id other than the model's own end, that ended it.
         error: the message when finish_reason is `error`.
@@ -29,13 +32,17 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     error: str | None = None
+    top_logprobs: tuple[Alternatives, ...] = ()
+    prompt_logprobs: tuple[float, ...] = ()
+    prompt_top_logprobs: tuple[Alternatives, ...] = ()
 
 
 class RequestStream:
     """The state of one request's answer.
 
     Counts are over returned tokens: when a stop string ends the text inside an accepted run, the tokens behind it
-    are neither returned nor counted as accepted.
+    are neither returned nor counted as accepted. `num_emitted` is how many of the returned tokens verify steps made;
+    the first token of every prefill is not one of them.
 
     Args:
         request: what was asked.
@@ -49,6 +56,7 @@ class RequestStream:
         self.num_verify_steps = 0
         self.num_draft_tokens = 0
         self.num_accepted = 0
+        self.num_emitted = 0
         self.num_prefix_hit_tokens = 0
         self.finish_reason: FinishReason | None = None
         self._stop_ids = frozenset(request.stop_token_ids)
@@ -79,6 +87,9 @@ class RequestStream:
             text=text,
             token_ids=output.token_ids[:num_kept],
             logprobs=output.logprobs[:num_kept],
+            top_logprobs=output.top_logprobs[:num_kept],
+            prompt_logprobs=output.prompt_logprobs,
+            prompt_top_logprobs=output.prompt_top_logprobs,
             finish_reason=self.finish_reason,
             stop_reason=stop_reason,
             error=None if self.is_cut else output.error,
@@ -93,7 +104,11 @@ class RequestStream:
         pieces = self._detokenizer.feed(ids[:-1] if is_hidden else ids)
         if is_hidden:
             pieces.append("")
+        # Stop strings are looked for behind the first `min_tokens` tokens only.
+        num_exempt = max(self.request.sampling.min_tokens - self.num_generated_tokens, 0)
+        exempt, pieces = pieces[:num_exempt], pieces[num_exempt:]
         step = self._stops.feed(pieces)
+        step = StopStep("".join(exempt) + step.text, len(exempt) + step.num_kept, step.matched)
         if self.is_cut or output.finish_reason is None:
             return step.text, step.num_kept
         tail = self._stops.feed([self._detokenizer.flush()])
@@ -105,3 +120,4 @@ class RequestStream:
             self.num_verify_steps += 1
             self.num_draft_tokens += output.num_draft_tokens
             self.num_accepted += min(output.num_accepted, num_kept)
+            self.num_emitted += num_kept

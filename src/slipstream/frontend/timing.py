@@ -42,12 +42,22 @@ class Timing:
             e2e_s=now_s - self._arrival_s,
             after_first_token_s=0.0 if self._first_s is None else self._last_s - self._first_s,
             num_verify_steps=stream.num_verify_steps,
-            num_accepted=stream.num_accepted,
+            num_emitted=stream.num_emitted,
         )
 
     @staticmethod
     def with_phases(end: RequestEnd, last: RequestOutput) -> RequestEnd:
-        """Return the end with the times of the engine's last output; all zero means that it never ran."""
+        """Return the end with what the engine's last output says; all times zero means that it says nothing.
+
+        A request that was ended in the queue has no prefill, and one without a first token no decode: a time of zero
+        would be a measurement of something that was not done.
+        """
         if not (last.queue_s or last.prefill_s or last.decode_s):
             return end
-        return msgspec.structs.replace(end, phases=Phases(last.queue_s, last.prefill_s, last.decode_s))
+        has_token = end.num_generated_tokens > 0
+        phases = Phases(
+            last.queue_s,
+            last.prefill_s if last.prefill_s or has_token else None,
+            last.decode_s if last.decode_s or has_token else None,
+        )
+        return msgspec.structs.replace(end, phases=phases, num_preemptions=last.num_preemptions)

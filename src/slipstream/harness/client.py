@@ -27,7 +27,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
         arrivals_s: when each piece of text arrived, from `start_s`; one piece may hold several tokens.
         end_s: when the stream ended, from `start_s`.
         num_prompt_tokens, num_output_tokens: from the server's usage; the pieces when it reports none.
-        num_verify_steps, num_draft_tokens, num_accepted: from the server's usage, 0 when it reports none.
+        num_verify_steps, num_draft_tokens, num_accepted, num_emitted: from the server's usage, 0 when it reports none.
         finish_reason: as reported, or None.
         error: what went wrong, or None.
     """
@@ -41,6 +41,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     num_verify_steps: int = 0
     num_draft_tokens: int = 0
     num_accepted: int = 0
+    num_emitted: int = 0
     finish_reason: str | None = None
     error: str | None = None
 
@@ -113,18 +114,20 @@ class _Recorder:
             num_verify_steps=speculation[0],
             num_draft_tokens=speculation[1],
             num_accepted=speculation[2],
+            num_emitted=speculation[3],
             finish_reason=self._finish_reason,
             error=self._error,
         )
 
 
-def read_speculation(usage: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Return (verify steps, draft tokens, accepted drafts) of a usage object; zeros where it does not tell."""
+def read_speculation(usage: Mapping[str, Any]) -> tuple[int, int, int, int]:
+    """Return (verify steps, drafts, accepted, tokens that verify steps emitted); zeros where usage does not tell."""
     counts = usage.get("speculation") or {}
     return (
         _count(counts, "num_verify_steps"),
         _count(counts, "num_draft_tokens"),
         _count(counts, "num_accepted"),
+        _count(counts, "num_emitted"),
     )
 
 

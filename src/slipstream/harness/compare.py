@@ -23,6 +23,7 @@ class Continuation(msgspec.Struct, frozen=True, kw_only=True):
     num_verify_steps: int = 0
     num_draft_tokens: int = 0
     num_accepted: int = 0
+    num_emitted: int = 0
 
 
 class Contender(Protocol):
@@ -54,6 +55,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     num_verify_steps: int
     num_draft_tokens: int
     num_accepted: int
+    num_emitted: int
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,6 +152,7 @@ def _run_trial(
         num_verify_steps=made.num_verify_steps,
         num_draft_tokens=made.num_draft_tokens,
         num_accepted=made.num_accepted,
+        num_emitted=made.num_emitted,
     )
     return trial, made.token_ids
 
@@ -193,6 +196,7 @@ def _score(trials: Sequence[Trial], domain: str, speeds: Sequence[float], base: 
     steps = sum(trial.num_verify_steps for trial in trials)
     drafts = sum(trial.num_draft_tokens for trial in trials)
     accepted = sum(trial.num_accepted for trial in trials)
+    emitted = sum(trial.num_emitted for trial in trials)
     return Score(
         contender=trials[0].contender,
         domain=domain,
@@ -202,7 +206,7 @@ def _score(trials: Sequence[Trial], domain: str, speeds: Sequence[float], base: 
         slowest_tokens_per_s=min(speeds),
         fastest_tokens_per_s=max(speeds),
         speedup=median(speeds) / base,
-        acceptance_length=acceptance_length(steps, accepted),
+        acceptance_length=acceptance_length(steps, emitted),
         draft_acceptance_rate=draft_acceptance_rate(drafts, accepted),
     )
 

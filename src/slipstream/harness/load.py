@@ -114,6 +114,7 @@ def report_load(records: Sequence[RequestRecord], duration_s: float) -> LoadRepo
     steps = sum(record.num_verify_steps for record in good)
     drafts = sum(record.num_draft_tokens for record in good)
     accepted = sum(record.num_accepted for record in good)
+    emitted = sum(record.num_emitted for record in good)
     in_ms = lambda values: summarize(value * 1e3 for value in values if value is not None)  # noqa: E731
     return LoadReport(
         num_requests=len(records),
@@ -127,7 +128,7 @@ def report_load(records: Sequence[RequestRecord], duration_s: float) -> LoadRepo
         time_per_output_token_ms=in_ms(record.time_per_output_token_s for record in good),
         gap_ms=in_ms(gap for record in good for gap in record.gaps_s),
         latency_ms=in_ms(record.end_s for record in good),
-        acceptance_length=acceptance_length(steps, accepted),
+        acceptance_length=acceptance_length(steps, emitted),
         draft_acceptance_rate=draft_acceptance_rate(drafts, accepted),
         first_error=next((record.error for record in records if record.error is not None), None),
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -20,6 +21,10 @@ import msgspec
 from slipstream.base.version import VERSION
 
 PACKAGES = ("torch", "numpy", "tokenizers", "transformers")
+SECRET_OPTIONS = ("--api-key",)
+RESULTS_FOLDER = "benchmarks/results"
+HIDDEN = "***"
+_URL_LOGIN = re.compile(r"^(\w+://)[^/@]*@")
 _GIT_TIMEOUT_S = 5
 
 
@@ -27,12 +32,13 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """Facts that a reader needs to repeat a measurement.
 
     Args:
-        revision: commit of the source, `+changes` appended when the tree differs from it; `unknown` outside git.
+        revision: commit of the source, `+changes` appended when anything in the work tree differs from it, new files
+            included; `unknown` outside git.
         versions: (package, version) of this package and what is installed of `PACKAGES`.
         num_cores: logical processors this process may use.
         num_threads: threads the measured code was told to use.
         memory_bytes: physical memory, 0 when unknown.
-        command: what was typed, without the interpreter's path.
+        command: what was typed, without keys and with the names of absolute paths only.
     """
 
     revision: str
@@ -50,7 +56,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 def collect(num_threads: int, argv: Sequence[str] | None = None) -> Provenance:
     """Return the facts of this process, now."""
     return Provenance(
-        revision=read_revision(Path(__file__).resolve().parent),
+        revision=read_revision(Path(__file__).resolve().parents[1]),
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
         python=platform.python_version(),
         versions=(("slipstream", VERSION), *((name, v) for name in PACKAGES if (v := find_version(name)) is not None)),
@@ -64,8 +70,30 @@ def collect(num_threads: int, argv: Sequence[str] | None = None) -> Provenance:
 
 
 def describe_command(argv: Sequence[str]) -> str:
-    """Return a command line with the program's folder left out."""
-    return shlex.join([Path(argv[0]).name, *argv[1:]]) if argv else ""
+    """Return a command line that may be published: secrets hidden, absolute paths reduced to their last name.
+
+    Args:
+        argv: the program and its arguments. The value of a secret option may follow it or be joined by `=`.
+    """
+    shown: list[str] = []
+    is_secret = False
+    for index, word in enumerate(argv):
+        option, equals, value = word.partition("=")
+        if is_secret:
+            shown.append(HIDDEN)
+        elif equals and option.startswith("--"):
+            shown.append(f"{option}={HIDDEN if option in SECRET_OPTIONS else _publishable(value)}")
+        else:
+            shown.append(Path(word).name if not index else _publishable(word))
+        is_secret = not is_secret and word in SECRET_OPTIONS
+    return shlex.join(shown)
+
+
+def _publishable(word: str) -> str:
+    path = Path(word)
+    if path.is_absolute() or word.startswith("~") or ".." in path.parts:
+        return path.name
+    return _URL_LOGIN.sub(rf"\g<1>{HIDDEN}@", word)
 
 
 def find_version(package: str) -> str | None:
@@ -77,11 +105,16 @@ def find_version(package: str) -> str | None:
 
 
 def read_revision(folder: Path) -> str:
-    """Return the commit that holds `folder`, or `unknown`."""
+    """Return the commit that holds `folder`, or `unknown`; a work tree that cannot be compared counts as changed.
+
+    What earlier measurements wrote is no change: a run would otherwise mark the next one.
+    """
     commit = _git(folder, "rev-parse", "--short=12", "HEAD")
     if commit is None:
         return "unknown"
-    return commit + ("+changes" if _git(folder, "status", "--porcelain", "--untracked-files=no", ".") else "")
+    tree = (":(top)", f":(top,exclude){RESULTS_FOLDER}")
+    is_clean = _git(folder, "status", "--porcelain", "--untracked-files=all", "--", *tree) == ""
+    return commit if is_clean else commit + "+changes"
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

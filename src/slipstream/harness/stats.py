@@ -63,12 +63,19 @@ def summarize(values: Iterable[float]) -> Summary | None:
     )
 
 
-def acceptance_length(num_verify_steps: int, num_accepted: int) -> float | None:
-    """Return mean tokens emitted per verify step: accepted drafts plus the target's own token.
+def acceptance_length(num_verify_steps: int, num_emitted: int) -> float | None:
+    """Return mean tokens emitted per verify step.
 
-    None when no ladder was verified, as without a drafter.
+    A step emits the accepted drafts and one token of the target's own, fewer where a stop or a limit cuts the run.
+
+    Args:
+        num_verify_steps: steps that verified a ladder.
+        num_emitted: returned tokens that those steps made; tokens made by a prefill are not among them.
+
+    Returns:
+        The mean, or None when no ladder was verified (as without a drafter) or a server did not tell.
     """
-    return 1.0 + num_accepted / num_verify_steps if num_verify_steps else None
+    return num_emitted / num_verify_steps if num_verify_steps and num_emitted else None
 
 
 def draft_acceptance_rate(num_draft_tokens: int, num_accepted: int) -> float | None:

@@ -46,4 +46,11 @@ class Implementation:
 # Every operation has a reference, and it is the definition. Further rules name their operations.
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
     Implementation(name="reference", priority=0, device_types=frozenset({"cpu", "cuda"})),
+    # What the host does better than a chain of small tensor calls; it reads values, which only a CPU allows.
+    Implementation(
+        name="cpu",
+        priority=10,
+        device_types=frozenset({"cpu"}),
+        operations=frozenset({"attention/choose_blocks", "moe/route", "step/commit_rows"}),
+    ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from slipstream.batch.attention_inputs import AttentionInputs
@@ -14,7 +14,7 @@ from slipstream.kernels.cache.write_kv.contract import write_kv
 from slipstream.kernels.norm.qk_norm_rope.contract import qk_norm_rope
 from slipstream.layers.linear import HeldRows, MergedColumnLinear, RowLinear
 from slipstream.layers.norm import HeadNorm
-from slipstream.layers.parts import head_rows
+from slipstream.layers.parts import DirectModule, head_rows
 from slipstream.parallel.group import TensorParallelGroup
 
 
@@ -36,7 +36,7 @@ class AttentionGeometry:
     rotary_dim: int
 
 
-class DenseAttention(nn.Module):
+class DenseAttention(DirectModule):
     """Projection, optional head norm, rotary embedding, cache write, attention, output projection.
 
     Args:
@@ -104,14 +104,14 @@ class DenseAttention(nn.Module):
         """
         positions = inputs.positions if rope_positions is None else rope_positions
         num_heads, num_kv_heads, head_dim = self._num_heads, self._num_kv_heads, self._head_dim
-        heads = self.qkv_proj(x).view(len(x), num_heads + 2 * num_kv_heads, head_dim)
-        qk, v = heads.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
-        q, k = self._norm_and_rotate(qk, rope_table, positions, 0).split((num_heads, num_kv_heads), dim=1)
+        heads = self.qkv_proj.forward(x).view(x.shape[0], num_heads + 2 * num_kv_heads, head_dim)
+        qk, v = heads.split_with_sizes((num_heads + num_kv_heads, num_kv_heads), dim=1)
+        q, k = self._norm_and_rotate(qk, rope_table, positions, 0).split_with_sizes((num_heads, num_kv_heads), dim=1)
         write_kv(k, v, k_pages, v_pages, inputs.slot_mapping)
         mixed = dense_attend(
             q, k_pages, v_pages, inputs.page_table, inputs.req_of_token, inputs.positions, self._first_visible
         )
-        return self.o_proj(mixed.flatten(1))
+        return self.o_proj.forward(mixed.flatten(1))
 
     def store(
         self,
@@ -126,11 +126,11 @@ class DenseAttention(nn.Module):
         positions = inputs.positions if rope_positions is None else rope_positions
         num_heads, num_kv_heads, head_dim = self._num_heads, self._num_kv_heads, self._head_dim
         weight = self.qkv_proj.weight[num_heads * head_dim :]
-        k, v = functional.linear(x, weight).view(len(x), 2 * num_kv_heads, head_dim).chunk(2, dim=1)
+        k, v = functional.linear(x, weight).view(x.shape[0], 2 * num_kv_heads, head_dim).chunk(2, dim=1)
         k = self._norm_and_rotate(k, rope_table, positions, num_heads)
         write_kv(k, v, k_pages, v_pages, inputs.slot_mapping)
 
     def _norm_and_rotate(self, heads: Tensor, rope_table: Tensor, positions: Tensor, first_head: int) -> Tensor:
         if self.qk_norm is not None:
-            return self.qk_norm(heads, rope_table, positions, first_head)
+            return self.qk_norm.forward(heads, rope_table, positions, first_head)
         return qk_norm_rope(heads, None, None, 0.0, False, rope_table, positions)

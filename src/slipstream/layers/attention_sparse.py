@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from slipstream.base.errors import ConfigError
 from slipstream.batch.attention_inputs import AttentionInputs
@@ -19,7 +19,7 @@ from slipstream.kernels.cache.write_kv.contract import write_kv
 from slipstream.layers.attention_dense import AttentionGeometry
 from slipstream.layers.linear import HeldRows, MergedColumnLinear, RowLinear
 from slipstream.layers.norm import HeadNorm
-from slipstream.layers.parts import head_rows
+from slipstream.layers.parts import DirectModule, head_rows
 from slipstream.parallel.group import TensorParallelGroup
 
 
@@ -42,7 +42,7 @@ class IndexGeometry:
     num_local_blocks: int
 
 
-class SparseAttention(nn.Module):
+class SparseAttention(DirectModule):
     """Projection of both branches, head norm, rotary embedding, cache write, choice, attention, output projection.
 
     The fused projection has its rows in the order q, k, index_q, index_k, v: everything that is normalised first.
@@ -116,9 +116,10 @@ class SparseAttention(nn.Module):
             rope_table: [max_positions, rotary_dim] float32.
         """
         num_normed = sum(self._normed_heads)
-        heads = self.qkv_proj(x).view(len(x), num_normed + self._num_kv_heads, self._head_dim)
-        normed, v = heads.split((num_normed, self._num_kv_heads), dim=1)
-        q, k, index_q, index_k = self.qk_norm(normed, rope_table, inputs.positions).split(self._normed_heads, dim=1)
+        heads = self.qkv_proj.forward(x).view(x.shape[0], num_normed + self._num_kv_heads, self._head_dim)
+        normed, v = heads.split_with_sizes((num_normed, self._num_kv_heads), dim=1)
+        rotated = self.qk_norm.forward(normed, rope_table, inputs.positions)
+        q, k, index_q, index_k = rotated.split_with_sizes(self._normed_heads, dim=1)
         write_kv(
             k,
             v,
@@ -142,4 +143,4 @@ class SparseAttention(nn.Module):
         mixed = sparse_attend(
             q, k_pages, v_pages, inputs.page_table, inputs.req_of_token, inputs.positions, topk_blocks
         )
-        return self.o_proj(mixed.flatten(1))
+        return self.o_proj.forward(mixed.flatten(1))

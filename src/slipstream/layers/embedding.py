@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from slipstream.layers.parts import WHOLE, WeightPart, empty_parameter, rows
+from slipstream.layers.parts import WHOLE, DirectModule, WeightPart, empty_parameter, rows
 from slipstream.parallel.group import TensorParallelGroup
 
 
-class Embedding(nn.Module):
+class Embedding(DirectModule):
     """One row per token id.
 
     Args:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from slipstream.layers.parts import WHOLE, WeightPart, empty_parameter, rows
+from slipstream.layers.parts import WHOLE, DirectModule, WeightPart, matrix_parameter, rows
 from slipstream.parallel.group import TensorParallelGroup
 
 
-class ReplicatedLinear(nn.Module):
+class ReplicatedLinear(DirectModule):
     """x @ weight.T with the whole matrix on every rank.
 
     Args:
@@ -29,7 +29,7 @@ class ReplicatedLinear(nn.Module):
     def __init__(self, in_features: int, out_features: int, *, dtype: torch.dtype, device: torch.device | str) -> None:
         super().__init__()
         # [out_features, in_features] in the model's dtype
-        self.weight = empty_parameter(out_features, in_features, dtype=dtype, device=device)
+        self.weight = matrix_parameter(out_features, in_features, dtype=dtype, device=device)
         self.parts = (WeightPart("weight", "", (WHOLE, WHOLE), (WHOLE, WHOLE)),)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ class ReplicatedLinear(nn.Module):
         return functional.linear(x, self.weight)
 
 
-class ColumnLinear(nn.Module):
+class ColumnLinear(DirectModule):
     """x @ weight.T with the output axis cut over the ranks."""
 
     def __init__(
@@ -52,7 +52,7 @@ class ColumnLinear(nn.Module):
         super().__init__()
         held = group.mesh.columns(out_features, "out_features")
         # [out_features / tp_size, in_features] in the model's dtype
-        self.weight = empty_parameter(len(held), in_features, dtype=dtype, device=device)
+        self.weight = matrix_parameter(len(held), in_features, dtype=dtype, device=device)
         self.parts = (WeightPart("weight", "", (rows(held), WHOLE), (WHOLE, WHOLE)),)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ class HeldRows:
     held: range
 
 
-class MergedColumnLinear(nn.Module):
+class MergedColumnLinear(DirectModule):
     """Several projections of the same input in one product; the caller says which rows of each a rank holds.
 
     Args:
@@ -89,7 +89,7 @@ class MergedColumnLinear(nn.Module):
         super().__init__()
         self.sizes = tuple(len(piece.held) for piece in pieces)
         # [sum of sizes, in_features] in the model's dtype
-        self.weight = empty_parameter(sum(self.sizes), in_features, dtype=dtype, device=device)
+        self.weight = matrix_parameter(sum(self.sizes), in_features, dtype=dtype, device=device)
         parts: list[WeightPart] = []
         start = 0
         for piece in pieces:
@@ -103,7 +103,7 @@ class MergedColumnLinear(nn.Module):
         return functional.linear(x, self.weight)
 
 
-class RowLinear(nn.Module):
+class RowLinear(DirectModule):
     """x @ weight.T with the input axis cut over the ranks and the results summed.
 
     Args:
@@ -128,7 +128,7 @@ class RowLinear(nn.Module):
         super().__init__()
         held = group.mesh.columns(in_features, "in_features")
         # [out_features, in_features / tp_size] in the model's dtype
-        self.weight = empty_parameter(out_features, len(held), dtype=dtype, device=device)
+        self.weight = matrix_parameter(out_features, len(held), dtype=dtype, device=device)
         self.parts = (WeightPart("weight", "", (WHOLE, rows(held)), (WHOLE, WHOLE)),)
         self._group = group
         self._reduce = reduce

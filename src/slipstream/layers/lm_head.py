@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from slipstream.layers.parts import WHOLE, WeightPart, empty_parameter, rows
+from slipstream.layers.parts import WHOLE, DirectModule, WeightPart, matrix_parameter, rows
 from slipstream.parallel.group import TensorParallelGroup
 
 
-class LmHead(nn.Module):
+class LmHead(DirectModule):
     """hidden @ weight.T in float32.
 
     Args:
@@ -33,7 +33,7 @@ class LmHead(nn.Module):
         super().__init__()
         held = group.mesh.vocabulary(vocab_size)
         # [vocab_size / tp_size, hidden_size] in the model's dtype
-        self.weight = empty_parameter(len(held), hidden_size, dtype=dtype, device=device)
+        self.weight = matrix_parameter(len(held), hidden_size, dtype=dtype, device=device)
         self.parts = (WeightPart("weight", "", (rows(held), WHOLE), (WHOLE, WHOLE)),)
         self._group = group
 

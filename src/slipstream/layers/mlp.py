@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from slipstream.kernels.moe.swiglu_oai.contract import swiglu_oai
 from slipstream.layers.linear import HeldRows, MergedColumnLinear, RowLinear
+from slipstream.layers.parts import DirectModule
 from slipstream.parallel.group import TensorParallelGroup
 
 
@@ -36,7 +37,7 @@ class Silu:
         return (functional.silu(gate) * up).to(gate_up.dtype)
 
 
-class DenseMlp(nn.Module):
+class DenseMlp(DirectModule):
     """down(activation(gate_up(x))).
 
     Args:
@@ -71,4 +72,4 @@ class DenseMlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [num_tokens, hidden_size] of [num_tokens, hidden_size]."""
-        return self.down_proj(self._activation(self.gate_up_proj(x)))
+        return self.down_proj.forward(self._activation(self.gate_up_proj.forward(x)))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from slipstream.kernels.moe.experts.contract import experts
 from slipstream.kernels.moe.route.contract import route
 from slipstream.layers.mlp import DenseMlp, SwigluOai
-from slipstream.layers.parts import WHOLE, WeightPart, empty_parameter, rows
+from slipstream.layers.parts import WHOLE, DirectModule, WeightPart, matrix_parameter, rows
 from slipstream.parallel.group import TensorParallelGroup
 
 
@@ -34,7 +34,7 @@ class MoeGeometry:
     swiglu_limit: float
 
 
-class Router(nn.Module):
+class Router(DirectModule):
     """Scores of all experts, in float32 whatever the model's dtype. The same on every rank.
 
     Without a stored bias, `bias` stays zero and has no part.
@@ -44,7 +44,7 @@ class Router(nn.Module):
         super().__init__()
         shape = (geometry.num_experts, geometry.hidden_size)
         # holds [num_experts, hidden_size], float32 values
-        self.weight = empty_parameter(*shape, dtype=torch.float32, device=device)
+        self.weight = matrix_parameter(*shape, dtype=torch.float32, device=device)
         # holds [num_experts], float32 values
         self.bias = nn.Parameter(torch.zeros(shape[0], dtype=torch.float32, device=device), requires_grad=False)
         self.parts = (WeightPart("weight", "", (WHOLE, WHOLE), (WHOLE, WHOLE)),)
@@ -58,7 +58,7 @@ class Router(nn.Module):
         return route(x, self.weight, self.bias, positions, self._topk_experts, self._scaling_factor)
 
 
-class Experts(nn.Module):
+class Experts(DirectModule):
     """Weights of all routed experts, each cut over the ranks along its inner axis."""
 
     def __init__(
@@ -68,9 +68,9 @@ class Experts(nn.Module):
         held = group.mesh.columns(geometry.expert_intermediate_size, "expert_intermediate_size")
         num_experts, width = geometry.num_experts, len(held)
         # [num_experts, 2 * width, hidden_size]; gate rows, then up rows
-        self.w13 = empty_parameter(num_experts, 2 * width, geometry.hidden_size, dtype=dtype, device=device)
+        self.w13 = matrix_parameter(num_experts, 2 * width, geometry.hidden_size, dtype=dtype, device=device)
         # [num_experts, hidden_size, width] in the model's dtype
-        self.w2 = empty_parameter(num_experts, geometry.hidden_size, width, dtype=dtype, device=device)
+        self.w2 = matrix_parameter(num_experts, geometry.hidden_size, width, dtype=dtype, device=device)
         self.parts = (
             WeightPart("w13", "gate", (rows(held), WHOLE), (slice(0, width), WHOLE)),
             WeightPart("w13", "up", (rows(held), WHOLE), (slice(width, 2 * width), WHOLE)),
@@ -84,7 +84,7 @@ class Experts(nn.Module):
         return experts(x, expert_ids, expert_weights, self.w13, self.w2, self._alpha, self._limit)
 
 
-class Moe(nn.Module):
+class Moe(DirectModule):
     """Routed experts plus the shared expert.
 
     Args:
@@ -120,8 +120,8 @@ class Moe(nn.Module):
             x: [num_tokens, hidden_size].
             positions: [num_tokens] int64.
         """
-        expert_ids, expert_weights = self.router(x, positions)
-        mixed = self.experts(x, expert_ids, expert_weights)
+        expert_ids, expert_weights = self.router.forward(x, positions)
+        mixed = self.experts.forward(x, expert_ids, expert_weights)
         if self.shared is not None:
-            mixed = mixed + self.shared(x)
+            mixed = mixed + self.shared.forward(x)
         return self._group.all_reduce(mixed)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from slipstream.kernels.norm.add_rms_norm.contract import add_rms_norm
 from slipstream.kernels.norm.qk_norm_rope.contract import qk_norm_rope
 from slipstream.kernels.norm.rms_norm.contract import rms_norm
-from slipstream.layers.parts import WHOLE, WeightPart, empty_parameter
+from slipstream.layers.parts import WHOLE, DirectModule, WeightPart, empty_parameter
 
 
-class RMSNorm(nn.Module):
+class RMSNorm(DirectModule):
     """Root-mean-square norm of whole rows.
 
     Args:
@@ -41,7 +41,7 @@ class RMSNorm(nn.Module):
         return add_rms_norm(x, residual, self.weight, self._eps, self._gemma)
 
 
-class HeadNorm(nn.Module):
+class HeadNorm(DirectModule):
     """Per-head norm and rotary embedding of all heads of a fused projection in one call.
 
     Args:

@@ -10,12 +10,27 @@ parts keep their names, and rows and columns stay multiples of the format's scal
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 WHOLE = slice(None)
 """The whole of an axis."""
+
+
+class DirectModule(nn.Module):
+    """A module whose parameters and submodules are plain attributes as well.
+
+    `nn.Module` finds them only after the ordinary lookup has failed and built its error, on every access; with a
+    batch of one, those lookups cost as much as a tenth of a decode step.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Register as `nn.Module` does, and keep the value where the ordinary lookup finds it."""
+        super().__setattr__(name, value)
+        if isinstance(value, (nn.Parameter, nn.Module)):
+            self.__dict__[name] = value
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +72,17 @@ def empty_parameter(*shape: int, dtype: torch.dtype, device: torch.device | str)
     """Return an uninitialised parameter without a gradient; a loader fills it."""
     values: Tensor = torch.empty(*shape, dtype=dtype, device=device)
     return nn.Parameter(values, requires_grad=False)
+
+
+def matrix_parameter(*shape: int, dtype: torch.dtype, device: torch.device | str) -> nn.Parameter:
+    """Return an uninitialised parameter of matrices [..., out_features, in_features], laid out for `x @ weight.T`.
+
+    On the CPU a float32 matrix is stored column by column. A product with few rows of x only reads the weight once,
+    and reads it nearly twice as fast when the outputs of one input are neighbours (measured with 1 to 8 rows). The
+    shape, and so every slice that a loader writes, is the same in both layouts.
+    """
+    if torch.device(device).type != "cpu" or dtype != torch.float32:
+        return empty_parameter(*shape, dtype=dtype, device=device)
+    *outer, out_features, in_features = shape
+    values = torch.empty(*outer, in_features, out_features, dtype=dtype, device=device)
+    return nn.Parameter(values.transpose(-1, -2), requires_grad=False)

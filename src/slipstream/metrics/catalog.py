@@ -33,6 +33,8 @@ LATENCY_S = (
 STEP_TOKENS = (1.0, 8.0, *(float(2**power) for power in range(4, 15)))
 """Tokens of one step: 1, 8, then powers of two from 16 to 16384."""
 
+PREEMPTIONS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0)
+
 ACCEPTANCE_LENGTH = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0)
 
 CONTEXT_TOKENS: tuple[float, ...] = ()
@@ -78,6 +80,12 @@ def context_bounds(max_model_len: int) -> tuple[float, ...]:
 CATALOG: tuple[Metric, ...] = (
     Metric("vllm:num_requests_running", "gauge", "Requests that own a row of the engine.", source="num_running"),
     Metric("vllm:num_requests_waiting", "gauge", "Requests queued for a row.", source="num_waiting"),
+    Metric(
+        "vllm:num_requests_waiting_by_reason",
+        "gauge",
+        "Requests queued for a row, by reason; a row or cache pages (capacity) are all that any waits for.",
+        ("reason",),
+    ),
     Metric("vllm:kv_cache_usage_perc", "gauge", "Share of cache pages in use by requests, 0 to 1."),
     Metric(
         "vllm:gpu_cache_usage_perc",
@@ -111,13 +119,25 @@ CATALOG: tuple[Metric, ...] = (
         "vllm:prompt_tokens_cached",
         "counter",
         "Prompt tokens that did not have to be computed.",
-        source="num_prefix_hit_tokens",
+        source="num_cached_prompt_tokens",
+    ),
+    Metric(
+        "vllm:prompt_tokens_by_source",
+        "counter",
+        "Prompt tokens taken in, by where their keys and values came from.",
+        ("source",),
+    ),
+    Metric(
+        "vllm:corrupted_requests",
+        "counter",
+        "Requests that ended because their logits were not finite, or left no token to draw.",
+        source="num_corrupted_requests",
     ),
     Metric("vllm:admission_rejections", "counter", "Requests turned away with 503, by reason.", ("reason",)),
     Metric(
         "vllm:spec_decode_num_drafts",
         "counter",
-        "Verify steps of single requests.",
+        "Verify steps of single requests in which a draft was proposed; without a proposal nothing is counted.",
         source="num_drafts",
         group="speculation",
     ),
@@ -212,6 +232,12 @@ CATALOG: tuple[Metric, ...] = (
         "histogram",
         "Prompt tokens that had to be computed.",
         bounds=CONTEXT_TOKENS,
+    ),
+    Metric(
+        "vllm:request_num_preemptions",
+        "histogram",
+        "Times that a request was sent back to the queue.",
+        bounds=PREEMPTIONS,
     ),
     Metric(
         "vllm:iteration_tokens_total",

@@ -27,11 +27,11 @@ _Instrument = TypeVar("_Instrument", Gauge, Counter, Histogram)
 
 
 class Phases(msgspec.Struct, frozen=True):
-    """Where a request's time went, as the engine measured it, in seconds."""
+    """Where a request's time went, as the engine measured it, in seconds; None for what it did not reach."""
 
     queue_s: float
-    prefill_s: float
-    decode_s: float
+    prefill_s: float | None
+    decode_s: float | None
 
 
 class RequestEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +44,9 @@ class RequestEnd(msgspec.Struct, frozen=True, kw_only=True):
         max_tokens: most tokens it could have returned.
         e2e_s: seconds from arrival to the end.
         after_first_token_s: seconds from the first token to the last.
-        num_verify_steps, num_accepted: over the returned tokens.
+        num_verify_steps, num_emitted: over the returned tokens; emitted are those that verify steps made.
         phases: None when the engine did not say.
+        num_preemptions: times it was sent back to the queue; None when the engine did not say.
     """
 
     finish_reason: FinishReason
@@ -56,8 +57,9 @@ class RequestEnd(msgspec.Struct, frozen=True, kw_only=True):
     e2e_s: float
     after_first_token_s: float
     num_verify_steps: int
-    num_accepted: int
+    num_emitted: int
     phases: Phases | None = None
+    num_preemptions: int | None = None
 
 
 class Instruments:
@@ -114,6 +116,11 @@ class Instruments:
             usage = (stats.num_pages - stats.num_free_pages - stats.num_cached_pages) / stats.num_pages
         self._set("vllm:kv_cache_usage_perc", usage)
         self._set("vllm:gpu_cache_usage_perc", usage)
+        self._set("vllm:num_requests_waiting_by_reason", stats.num_waiting, reason="capacity")
+        num_cached = stats.num_cached_prompt_tokens - last.num_cached_prompt_tokens
+        num_taken_in = stats.num_prompt_tokens - last.num_prompt_tokens
+        self._count("vllm:prompt_tokens_by_source", num_cached, source="local_cache_hit")
+        self._count("vllm:prompt_tokens_by_source", num_taken_in - num_cached, source="local_compute")
         before = last.num_accepted_per_position
         for position, value in enumerate(stats.num_accepted_per_position):
             grown = value - (before[position] if position < len(before) else 0)
@@ -148,13 +155,11 @@ class Instruments:
             per_token = end.after_first_token_s / (end.num_generated_tokens - 1)
             self._observe("vllm:request_time_per_output_token_seconds", per_token)
         if end.num_verify_steps:
-            acceptance_length = 1 + end.num_accepted / end.num_verify_steps
-            self._observe("slipstream:request_acceptance_length", acceptance_length)
+            self._observe("slipstream:request_acceptance_length", end.num_emitted / end.num_verify_steps)
         if end.phases is not None:
-            self._observe("vllm:request_queue_time_seconds", end.phases.queue_s)
-            self._observe("vllm:request_prefill_time_seconds", end.phases.prefill_s)
-            self._observe("vllm:request_decode_time_seconds", end.phases.decode_s)
-            self._observe("vllm:request_inference_time_seconds", end.phases.prefill_s + end.phases.decode_s)
+            self._observe_phases(end.phases)
+        if end.num_preemptions is not None:
+            self._observe("vllm:request_num_preemptions", end.num_preemptions)
 
     def count_rejection(self, reason: Rejection) -> None:
         """Note that a request was turned away."""
@@ -176,11 +181,20 @@ class Instruments:
         labels = (*_COMMON_LABELS, *metric.labels)
         return Histogram(metric.name, metric.meaning, labels, registry=self._registry, buckets=bounds)
 
+    def _observe_phases(self, phases: Phases) -> None:
+        self._observe("vllm:request_queue_time_seconds", phases.queue_s)
+        if phases.prefill_s is None:
+            return
+        self._observe("vllm:request_prefill_time_seconds", phases.prefill_s)
+        self._observe("vllm:request_inference_time_seconds", phases.prefill_s + (phases.decode_s or 0.0))
+        if phases.decode_s is not None:
+            self._observe("vllm:request_decode_time_seconds", phases.decode_s)
+
     # An alias that is turned off, or speculation without a drafter, has no instrument: nothing to note then.
 
-    def _set(self, name: str, value: float) -> None:
+    def _set(self, name: str, value: float, **labels: str) -> None:
         if name in self._gauges:
-            self._gauges[name].labels(**self._labels).set(value)
+            self._gauges[name].labels(**self._labels, **labels).set(value)
 
     def _count(self, name: str, amount: float, **labels: str) -> None:
         if name in self._counters:

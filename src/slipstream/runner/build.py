@@ -8,16 +8,17 @@ from pathlib import Path
 
 import torch
 
-from slipstream.base.errors import CapacityError
+from slipstream.base.errors import CapacityError, ConfigError
 from slipstream.cache.physical.pools import PagePools
 from slipstream.cache.physical.tables import PageTables
-from slipstream.config.bytes import CacheGeometry, build_geometry
+from slipstream.config.bytes import CacheGeometry, build_geometry, kv_heads_per_rank, page_table_bytes, row_bytes
 from slipstream.config.schema import EngineConfig, TargetSpec
 from slipstream.models.interface import LayerCache, TargetModel
 from slipstream.models.m3.model import build_m3
 from slipstream.models.m3.weights import load_m3
-from slipstream.parallel.group import one_rank
-from slipstream.runner.rows import allocate_rows
+from slipstream.parallel.group import TensorParallelGroup, one_rank
+from slipstream.runner.edit_rows import EditRows
+from slipstream.runner.rows import RowState, allocate_rows
 from slipstream.runner.runner import Runner
 from slipstream.runner.step import StepParts
 from slipstream.speculation.interface import DraftCache, Drafter, DrafterSpec
@@ -29,28 +30,36 @@ _TORCH_DTYPE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 @dataclass(frozen=True, slots=True)
 class BuiltRunner:
-    """A runner and the geometry of its pools."""
+    """A runner, the geometry of its pools, and its rows (which a debug check reads)."""
 
     runner: Runner
     geometry: CacheGeometry
+    rows: RowState
 
 
-def build_runner(config: EngineConfig, on_progress: Callable[[Progress], None]) -> BuiltRunner:
+def build_runner(
+    config: EngineConfig, on_progress: Callable[[Progress], None], group: TensorParallelGroup | None = None
+) -> BuiltRunner:
     """Load the checkpoint and the drafter, allocate pools and rows.
 
     Args:
         config: what to run on.
         on_progress: told of loading.
+        group: the ranks, `config.parallel.tp_size` of them; None for a single one.
 
     Returns:
         A runner that has not been warmed up.
 
     Raises:
+        ConfigError: the group is not of the configured width.
         CheckpointError: a tensor is missing, misshaped or unknown.
         CapacityError: the pools cannot be allocated.
     """
     torch.set_num_threads(config.num_threads)
-    dtype, device, group = _TORCH_DTYPE[config.model.dtype], torch.device(config.model.device), one_rank()
+    dtype, device = _TORCH_DTYPE[config.model.dtype], torch.device(config.model.device)
+    group = one_rank() if group is None else group
+    if group.mesh.tp_size != config.parallel.tp_size:
+        raise ConfigError(f"tp={config.parallel.tp_size}, but the runner was given {group.mesh.tp_size} ranks")
     model = build_m3(
         config.model.target,
         dtype=dtype,
@@ -84,43 +93,46 @@ def make_runner(config: EngineConfig, model: TargetModel, drafter: Drafter) -> B
         A runner that has not been warmed up.
 
     Raises:
-        CapacityError: the pools cannot be allocated; the message carries the bytes.
+        CapacityError: pools, rows or page tables cannot be allocated; the message carries the bytes.
     """
-    target, spec = config.model.target, drafter.spec
-    dtype, device = _TORCH_DTYPE[config.model.dtype], torch.device(config.model.device)
+    target, spec, tp_size = config.model.target, drafter.spec, config.parallel.tp_size
+    device = torch.device(config.model.device)
     tap_width = len(spec.aux_layer_ids) * target.hidden_size
     geometry = build_geometry(
         target=target,
-        num_kv_heads=target.num_kv_heads,
+        num_kv_heads=kv_heads_per_rank(target.num_kv_heads, tp_size),
         dtype=config.model.dtype,
         page_size=config.cache.page_size,
         num_pages=config.cache.num_pages,
         num_draft_layers=spec.num_cache_layers,
-        num_draft_kv_heads=spec.num_kv_heads,
+        num_draft_kv_heads=kv_heads_per_rank(spec.num_kv_heads, tp_size),
         draft_head_dim=spec.head_dim,
         tap_width=tap_width,
     )
     pools = _allocate(geometry, device, poison=config.cache.poison_freed_pages)
-    max_model_len, max_rows = config.scheduler.max_model_len, config.scheduler.max_num_seqs
-    max_pages = -(-max_model_len // config.cache.page_size)
+    max_pages = -(-config.scheduler.max_model_len // config.cache.page_size)
+    keeps_probs = spec.has_probs and config.speculation.verification != "coupled"
+    rows, tables = _allocate_rows(
+        config,
+        geometry,
+        tap_width=tap_width,
+        max_pages=max_pages,
+        device=device,
+        probs_vocab_size=target.vocab_size if keeps_probs else 0,
+    )
     parts = StepParts(
         model=model,
         drafter=drafter,
-        rows=allocate_rows(
-            max_rows=max_rows,
-            max_model_len=max_model_len,
-            draft_len=config.speculation.draft_len,
-            tap_width=tap_width,
-            dtype=dtype,
-            device=device,
-        ),
-        tables=PageTables(geometry.groups, max_rows, max_pages, device),
+        rows=rows,
+        tables=tables,
         pools=pools,
         layer_caches=layer_caches(target, pools),
         draft_cache=draft_cache(spec, pools, config.cache.page_size),
         page_size=config.cache.page_size,
+        edits=EditRows(config.scheduler.max_num_seqs, target.vocab_size, device),
     )
-    return BuiltRunner(runner=Runner(parts, draft_len=config.speculation.draft_len, device=device), geometry=geometry)
+    runner = Runner(parts, draft_len=config.speculation.draft_len, device=device)
+    return BuiltRunner(runner=runner, geometry=geometry, rows=rows)
 
 
 def layer_caches(target: TargetSpec, pools: PagePools) -> tuple[LayerCache, ...]:
@@ -152,4 +164,42 @@ def _allocate(geometry: CacheGeometry, device: torch.device, *, poison: bool) ->
         raise CapacityError(
             f"the cache needs {geometry.total_bytes:,} bytes for {geometry.num_pages} pages, which could not be "
             f"allocated ({error}); lower --kv-cache-bytes, --max-num-seqs or --max-model-len"
+        ) from error
+
+
+def _allocate_rows(
+    config: EngineConfig,
+    geometry: CacheGeometry,
+    *,
+    tap_width: int,
+    max_pages: int,
+    device: torch.device,
+    probs_vocab_size: int,
+) -> tuple[RowState, PageTables]:
+    max_rows, max_model_len = config.scheduler.max_num_seqs, config.scheduler.max_model_len
+    draft_len, dtype = config.speculation.draft_len, config.model.dtype
+    try:
+        rows = allocate_rows(
+            max_rows=max_rows,
+            max_model_len=max_model_len,
+            draft_len=draft_len,
+            tap_width=tap_width,
+            dtype=_TORCH_DTYPE[dtype],
+            device=device,
+            probs_vocab_size=probs_vocab_size,
+        )
+        return rows, PageTables(geometry.groups, max_rows, max_pages, device)
+    except (MemoryError, RuntimeError) as error:
+        num_bytes = row_bytes(
+            max_num_seqs=max_rows,
+            max_model_len=max_model_len,
+            draft_len=draft_len,
+            tap_width=tap_width,
+            dtype=dtype,
+            probs_vocab_size=probs_vocab_size,
+        )
+        num_bytes += page_table_bytes(num_groups=len(geometry.groups), max_num_seqs=max_rows, max_pages=max_pages)
+        raise CapacityError(
+            f"the rows of {max_rows} requests of {max_model_len} tokens need {num_bytes:,} bytes with their page "
+            f"tables, which could not be allocated ({error}); lower --max-num-seqs or --max-model-len"
         ) from error

@@ -54,9 +54,11 @@ def slots_of(positions: Tensor, page_table: Tensor, req_of_token: Tensor, page_s
         [num_tokens] int64: page * page_size + offset, SKIP_SLOT for padding and where the row owns no page.
     """
     safe = positions.clamp(min=0)
-    pages = page_table[req_of_token, safe // page_size].to(torch.int64)
-    slots = pages * page_size + safe % page_size
-    return slots.masked_fill((positions < 0) | (pages == NULL_PAGE), SKIP_SLOT)
+    columns = safe // page_size
+    pages = page_table[req_of_token, columns].to(torch.int64)
+    # page * page_size + offset, in two calls
+    slots = torch.add(safe, pages - columns, alpha=page_size)
+    return torch.where((positions < 0) | (pages == NULL_PAGE), SKIP_SLOT, slots)
 
 
 def ladder_batch(rows: RowState, tables: PageTables, batch_rows: Tensor, draft_len: int, page_size: int) -> LadderBatch:
@@ -81,7 +83,8 @@ def ladder_batch(rows: RowState, tables: PageTables, batch_rows: Tensor, draft_l
     positions = base.unsqueeze(1) + steps
     is_outside = is_padding.unsqueeze(1) | (positions >= rows.max_seq_len[batch_rows].unsqueeze(1))
     positions = positions.masked_fill(is_outside, -1).flatten()
-    req_of_token = torch.arange(batch_rows.shape[0], device=base.device).repeat_interleave(query_len)
+    requests = torch.arange(batch_rows.shape[0], device=base.device)
+    req_of_token = requests if query_len == 1 else requests.repeat_interleave(query_len)
     attention = _attention_inputs(tables, batch_rows, positions, req_of_token, page_size)
     return LadderBatch(
         step=StepInputs(token_ids=tokens.flatten(), attention=attention),

@@ -31,20 +31,28 @@ class RowState:
     top_p: Tensor  # [max_rows + 1] float32
     min_p: Tensor  # [max_rows + 1] float32
     seed: Tensor  # [max_rows + 1] int64
+    is_rejection: Tensor  # [max_rows + 1] bool; False for greedy requests, whatever they asked for
+    draft_probs: Tensor  # [max_rows + 1, draft_len, vocab_size] float32; width 0 when no request can need them
 
     @property
     def scratch_row(self) -> int:
         """Index that stands for a padding entry."""
         return self.num_computed_tokens.shape[0] - 1
 
-    def sampling(self, rows: Tensor) -> SamplingInputs:
-        """Gather the sampling parameters of [num_reqs] int64 rows."""
+    @property
+    def keeps_draft_probs(self) -> bool:
+        """Whether drafts keep the distributions they were drawn from."""
+        return self.draft_probs.shape[2] > 0
+
+    def sampling(self, rows: Tensor, *, has_rejection: bool = False) -> SamplingInputs:
+        """Gather the sampling parameters of [num_reqs] int64 rows; with `has_rejection`, who is verified how, too."""
         return SamplingInputs(
-            temperature=self.temperature[rows],
-            top_k=self.top_k[rows],
-            top_p=self.top_p[rows],
-            min_p=self.min_p[rows],
-            seed=self.seed[rows],
+            temperature=self.temperature.index_select(0, rows),
+            top_k=self.top_k.index_select(0, rows),
+            top_p=self.top_p.index_select(0, rows),
+            min_p=self.min_p.index_select(0, rows),
+            seed=self.seed.index_select(0, rows),
+            is_rejection=self.is_rejection.index_select(0, rows) if has_rejection else None,
         )
 
     def start(self, start: RowStart) -> None:
@@ -63,6 +71,18 @@ class RowState:
         self.top_p[row] = start.sampling.top_p
         self.min_p[row] = start.sampling.min_p
         self.seed[row] = start.seed
+        self.is_rejection[row] = start.verification == "rejection" and not start.sampling.is_greedy
+
+    def store_draft_probs(self, rows: Tensor, probs: Tensor, is_padding: Tensor) -> None:
+        """Keep what the drafts of a batch were drawn from; padding entries leave the scratch row as it is.
+
+        Args:
+            rows: [num_reqs] int64; the scratch row for padding.
+            probs: [num_reqs, draft_len, vocab_size] float32.
+            is_padding: [num_reqs] bool.
+        """
+        if self.keeps_draft_probs:
+            self.draft_probs[rows] = torch.where(is_padding[:, None, None], self.draft_probs[rows], probs)
 
 
 def allocate_rows(
@@ -73,6 +93,7 @@ def allocate_rows(
     tap_width: int,
     dtype: torch.dtype,
     device: torch.device,
+    probs_vocab_size: int = 0,
 ) -> RowState:
     """Allocate the rows of an engine, all idle.
 
@@ -83,6 +104,7 @@ def allocate_rows(
         tap_width: num_aux_layers * hidden_size, 0 without a drafter that taps.
         dtype: element type of the taps.
         device: where.
+        probs_vocab_size: the target's vocabulary when drafts keep the distributions they were drawn from, else 0.
 
     Returns:
         Rows whose scratch row is greedy, empty and at length 0.
@@ -104,4 +126,6 @@ def allocate_rows(
         top_p=torch.ones(num_rows, dtype=torch.float32, device=device),
         min_p=torch.zeros(num_rows, dtype=torch.float32, device=device),
         seed=integers(),
+        is_rejection=torch.zeros(num_rows, dtype=torch.bool, device=device),
+        draft_probs=torch.zeros((num_rows, draft_len, probs_vocab_size), dtype=torch.float32, device=device),
     )

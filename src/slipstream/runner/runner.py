@@ -11,11 +11,12 @@ import torch
 from slipstream.base.errors import EngineError
 from slipstream.config.bytes import TARGET_GROUP
 from slipstream.runner import handoff, step
+from slipstream.runner.edit_rows import NO_NEEDS, EditNeeds
 from slipstream.runner.handoff import PendingRuns, StepHandle
 from slipstream.runner.inputs import chunk_batch, ladder_batch
+from slipstream.runner.prompts import PendingPrompt, prompt_asks
 from slipstream.runner.step import BatchChoice, StepParts
 from slipstream.sampling.classes import SamplingClass, sampling_class_of
-from slipstream.wire.sampling_params import SamplingParams
 from slipstream.wire.step import PageEdit, PrefillChunk, RowStart, StepPlan, StepResult
 
 
@@ -32,7 +33,10 @@ class Runner:
         self._parts = parts
         self._draft_len = draft_len
         self._device = device
-        self._sampling_host: dict[int, SamplingParams] = {}
+        # Without room for the distributions of drafts, rejection would be wrong: such an engine couples every request.
+        self._can_reject = parts.rows.keeps_draft_probs or not parts.drafter.spec.has_probs
+        self._starts_host: dict[int, RowStart] = {}
+        self._needs_host: dict[int, EditNeeds] = {}
 
     @torch.inference_mode()
     def submit(self, plan: StepPlan) -> StepHandle:
@@ -47,11 +51,12 @@ class Runner:
         pending: list[PendingRuns] = []
         if plan.decode_rows:
             pending.append(self._run_ladders(plan.decode_rows, plan.draft_len))
+        prompts: tuple[PendingPrompt, ...] = ()
         if plan.chunks:
-            runs = self._run_chunks(plan.chunks)
+            runs, prompts = self._run_chunks(plan.chunks)
             if runs is not None:
                 pending.append(runs)
-        return StepHandle(step_id=plan.step_id, pending=tuple(pending))
+        return StepHandle(step_id=plan.step_id, pending=tuple(pending), prompts=prompts)
 
     def collect(self, handle: StepHandle) -> StepResult:
         """Wait for a launched step and return its results."""
@@ -63,7 +68,9 @@ class Runner:
         scratch = torch.full((1,), self._parts.rows.scratch_row, dtype=torch.int64, device=self._device)
         batch = ladder_batch(self._parts.rows, self._parts.tables, scratch, self._draft_len, self._parts.page_size)
         for sampling_class in SamplingClass:
-            step.run_ladders(self._parts, batch, BatchChoice((), sampling_class, ()))
+            for has_rejection in (False, True)[: 1 + self._can_reject]:
+                choice = BatchChoice((), sampling_class, (), has_rejection=has_rejection)
+                step.run_ladders(self._parts, batch, choice)
 
     def _apply_starts(self, starts: tuple[RowStart, ...], edits: tuple[PageEdit, ...]) -> None:
         parts = self._parts
@@ -71,7 +78,8 @@ class Runner:
         for start in starts:
             parts.rows.start(start)
             parts.tables.clear(start.row)
-            self._sampling_host[start.row] = start.sampling
+            self._starts_host[start.row] = start
+            self._needs_host[start.row] = parts.edits.start(start)
         for edit in edits:
             parts.tables.write(edit.group, edit.row, edit.first, edit.pages)
             num_shared = prefix_pages.get(edit.row, 0)
@@ -86,16 +94,25 @@ class Runner:
         batch = ladder_batch(self._parts.rows, self._parts.tables, rows, draft_len, self._parts.page_size)
         return step.run_ladders(self._parts, batch, self._choice(decode_rows))
 
-    def _run_chunks(self, chunks: tuple[PrefillChunk, ...]) -> PendingRuns | None:
+    def _run_chunks(self, chunks: tuple[PrefillChunk, ...]) -> tuple[PendingRuns | None, tuple[PendingPrompt, ...]]:
         batch = chunk_batch(self._parts.rows, self._parts.tables, chunks, self._parts.page_size, self._device)
         is_last = tuple(chunk.is_last for chunk in chunks)
         last_rows = tuple(chunk.row for chunk in chunks if chunk.is_last)
-        return step.run_chunks(self._parts, batch, is_last, self._choice(last_rows))
+        asks = prompt_asks(chunks, self._starts_host)
+        return step.run_chunks(self._parts, batch, is_last, self._choice(last_rows), asks)
 
     def _choice(self, rows: tuple[int, ...]) -> BatchChoice:
-        params = [self._sampling_host[row] for row in rows]
+        starts = [self._starts_host[row] for row in rows]
+        params = [start.sampling for start in starts]
+        needs = NO_NEEDS
+        for row in rows:
+            needs |= self._needs_host[row]
         return BatchChoice(
             rows=rows,
             sampling_class=sampling_class_of(params),
             wants_logprobs=tuple(one.logprobs is not None for one in params),
+            num_top=tuple(one.logprobs or 0 for one in params),
+            has_rejection=self._can_reject
+            and any(start.verification == "rejection" and not start.sampling.is_greedy for start in starts),
+            needs=needs,
         )

@@ -11,20 +11,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from slipstream.batch.step_inputs import StepInputs
+from slipstream.batch.step_inputs import SamplingInputs, StepInputs
 from slipstream.cache.physical.pools import PagePools
 from slipstream.cache.physical.tables import PageTables
 from slipstream.config.bytes import TARGET_GROUP
 from slipstream.kernels.step.commit_rows.contract import commit_rows
 from slipstream.kernels.step.store_drafts.contract import store_drafts
 from slipstream.models.interface import LayerCache, TargetModel
+from slipstream.runner.edit_rows import NO_NEEDS, EditNeeds, EditRows
 from slipstream.runner.handoff import PendingRuns
 from slipstream.runner.inputs import ChunkBatch, LadderBatch
+from slipstream.runner.prompts import PendingPrompt, PromptAsk, describe_prompt
 from slipstream.runner.rows import RowState
 from slipstream.sampling.classes import SamplingClass
-from slipstream.sampling.logprobs import chosen_logprobs
+from slipstream.sampling.edits import edit_logits
+from slipstream.sampling.logprobs import chosen_logprobs, top_logprobs
 from slipstream.sampling.verify import Verdict, verify
-from slipstream.speculation.interface import DraftCache, Drafter, ObserveInputs, ProposeInputs
+from slipstream.speculation.interface import DraftCache, Drafter, ObserveInputs, Proposal, ProposeInputs
 from slipstream.wire.ids import NO_ROW, SKIP_SLOT
 
 
@@ -40,6 +43,7 @@ class StepParts:
     layer_caches: tuple[LayerCache, ...]
     draft_cache: DraftCache
     page_size: int
+    edits: EditRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,9 @@ class BatchChoice:
     rows: tuple[int, ...]  # real rows, padding left out
     sampling_class: SamplingClass
     wants_logprobs: tuple[bool, ...]
+    num_top: tuple[int, ...] = ()  # alternatives wanted per real row
+    has_rejection: bool = False
+    needs: EditNeeds = NO_NEEDS
 
 
 def run_ladders(parts: StepParts, batch: LadderBatch, choice: BatchChoice) -> PendingRuns:
@@ -65,8 +72,9 @@ def run_ladders(parts: StepParts, batch: LadderBatch, choice: BatchChoice) -> Pe
     output = parts.model.forward(batch.step, parts.layer_caches)
     _keep_boundary_taps(parts, batch.step, output.aux_hidden_states)
     num_reqs, query_len = batch.base_positions.shape[0], batch.query_len
-    logits = parts.model.compute_logits(output.hidden).unflatten(0, (num_reqs, query_len))
-    taps = output.aux_hidden_states.unflatten(0, (num_reqs, query_len))
+    logits = parts.model.compute_logits(output.hidden).view(num_reqs, query_len, -1)
+    # The width is written out: without taps it is 0, which -1 could not mean.
+    taps = output.aux_hidden_states.view(num_reqs, query_len, output.aux_hidden_states.shape[1])
     num_drafts = (batch.draft_tokens >= 0).sum(dim=1)
     return _verify_and_draft(
         parts, logits, taps, batch.draft_tokens, batch.row_of_batch, batch.base_positions, num_drafts, choice
@@ -74,8 +82,12 @@ def run_ladders(parts: StepParts, batch: LadderBatch, choice: BatchChoice) -> Pe
 
 
 def run_chunks(
-    parts: StepParts, batch: ChunkBatch, is_last: tuple[bool, ...], choice: BatchChoice
-) -> PendingRuns | None:
+    parts: StepParts,
+    batch: ChunkBatch,
+    is_last: tuple[bool, ...],
+    choice: BatchChoice,
+    asks: tuple[PromptAsk, ...] = (),
+) -> tuple[PendingRuns | None, tuple[PendingPrompt, ...]]:
     """Compute prompt chunks; the rows whose prompt is complete draw their first token and draft.
 
     Args:
@@ -83,9 +95,10 @@ def run_chunks(
         batch: from `inputs.chunk_batch`.
         is_last: per chunk, whether it completes its row's known tokens.
         choice: rows and sampling of the last chunks only, in chunk order.
+        asks: which chunks are asked for log-probabilities of the prompt.
 
     Returns:
-        Unread results of the last chunks, or None when there is none.
+        Unread results of the last chunks, or None when there is none; and of the asks.
     """
     output = parts.model.forward(batch.step, parts.layer_caches)
     taps = output.aux_hidden_states
@@ -94,13 +107,14 @@ def run_chunks(
     rows = parts.rows
     rows.carry_taps[batch.row_of_batch] = taps[batch.last_token]
     rows.num_computed_tokens[batch.row_of_batch] = batch.num_computed_tokens
+    prompts = tuple(describe_prompt(parts.model, output.hidden, rows.history, ask) for ask in asks)
     if not any(is_last):
-        return None
+        return None, prompts
     done = torch.tensor([index for index, last in enumerate(is_last) if last], device=taps.device)
     ends = batch.last_token[done]
     logits = parts.model.compute_logits(output.hidden[ends]).unsqueeze(1)
     no_drafts = torch.empty((len(done), 0), dtype=torch.int64, device=taps.device)
-    return _verify_and_draft(
+    runs = _verify_and_draft(
         parts,
         logits,
         taps[ends].unsqueeze(1),
@@ -110,6 +124,7 @@ def run_chunks(
         torch.zeros(len(done), dtype=torch.int64, device=taps.device),
         choice,
     )
+    return runs, prompts
 
 
 def _verify_and_draft(
@@ -123,8 +138,13 @@ def _verify_and_draft(
     choice: BatchChoice,
 ) -> PendingRuns:
     rows = parts.rows
-    sampling = rows.sampling(row_of_batch)
-    verdict = verify(logits, draft_tokens, base_positions, sampling, choice.sampling_class)
+    sampling = rows.sampling(row_of_batch, has_rejection=choice.has_rejection)
+    edits = parts.edits.gather(row_of_batch, choice.needs, rows.history)
+    edited = logits if edits is None else edit_logits(logits, edits, base_positions, draft_tokens)
+    draft_probs = None
+    if choice.has_rejection and rows.keeps_draft_probs:
+        draft_probs = rows.draft_probs[row_of_batch, : draft_tokens.shape[1]]
+    verdict = verify(edited, draft_tokens, base_positions, sampling, choice.sampling_class, draft_probs)
     written_rows = row_of_batch.masked_fill(base_positions < 0, NO_ROW)
     commit_rows(
         written_rows,
@@ -136,8 +156,11 @@ def _verify_and_draft(
         token_history=rows.history,
     )
     if parts.drafter.spec.draft_len:
-        drafts = _propose(parts, verdict, taps, row_of_batch, base_positions, choice)
-        store_drafts(written_rows, drafts, rows.draft_tokens)
+        proposal = _propose(parts, verdict, taps, row_of_batch, base_positions, sampling, choice)
+        store_drafts(written_rows, proposal.draft_tokens, rows.draft_tokens)
+        if proposal.draft_probs is not None:
+            rows.store_draft_probs(row_of_batch, proposal.draft_probs, base_positions < 0)
+    num_top = min(max(choice.num_top, default=0), logits.shape[-1])
     logprobs = chosen_logprobs(logits, verdict.emitted) if any(choice.wants_logprobs) else None
     return PendingRuns(
         rows=choice.rows,
@@ -147,6 +170,8 @@ def _verify_and_draft(
         is_finite=verdict.is_finite,
         logprobs=logprobs,
         wants_logprobs=choice.wants_logprobs,
+        top=top_logprobs(logits, num_top) if num_top else None,
+        num_top=choice.num_top,
     )
 
 
@@ -156,8 +181,9 @@ def _propose(
     taps: Tensor,
     row_of_batch: Tensor,
     base_positions: Tensor,
+    sampling: SamplingInputs,
     choice: BatchChoice,
-) -> Tensor:
+) -> Proposal:
     rows = parts.rows
     return parts.drafter.propose(
         ProposeInputs(
@@ -167,7 +193,7 @@ def _propose(
             max_seq_lens=rows.max_seq_len[row_of_batch],
             taps=taps,
             page_table=parts.tables.table(TARGET_GROUP)[row_of_batch],
-            sampling=rows.sampling(row_of_batch),
+            sampling=sampling,
             history=rows.history[row_of_batch] if parts.drafter.spec.needs_history else rows.history[:0],
             is_greedy=choice.sampling_class is SamplingClass.GREEDY,
         ),

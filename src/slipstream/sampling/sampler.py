@@ -20,6 +20,8 @@ def expand_sampling(sampling: SamplingInputs, query_len: int) -> SamplingInputs:
         sampling: one entry per request.
         query_len: ladder rows per request.
     """
+    if query_len == 1:
+        return sampling
 
     def repeat(values: Tensor) -> Tensor:
         return values[:, None].expand(-1, query_len).reshape(-1)
@@ -31,6 +33,20 @@ def expand_sampling(sampling: SamplingInputs, query_len: int) -> SamplingInputs:
         min_p=repeat(sampling.min_p),
         seed=repeat(sampling.seed),
     )
+
+
+def filter_for_draw(logits: Tensor, sampling: SamplingInputs, sampling_class: SamplingClass) -> Tensor:
+    """Return what `draw_filtered` draws from: the logits, filtered when some row has filters.
+
+    Args:
+        logits: [num_rows, vocab_size] float32; -inf = a token that may not be drawn.
+        sampling: parameters of the same rows.
+        sampling_class: at least the class of every row.
+
+    Returns:
+        [num_rows, vocab_size] float32.
+    """
+    return filter_rows(logits, sampling) if sampling_class is SamplingClass.FULL else logits
 
 
 def draw(logits: Tensor, positions: Tensor, sampling: SamplingInputs, sampling_class: SamplingClass) -> Tensor:
@@ -45,8 +61,11 @@ def draw(logits: Tensor, positions: Tensor, sampling: SamplingInputs, sampling_c
     Returns:
         [num_rows] int64. A row that holds NaN gives some valid token id and does not touch other rows.
     """
-    if sampling_class is SamplingClass.FULL:
-        logits = filter_rows(logits, sampling)
+    return draw_filtered(filter_for_draw(logits, sampling, sampling_class), positions, sampling, sampling_class)
+
+
+def draw_filtered(logits: Tensor, positions: Tensor, sampling: SamplingInputs, sampling_class: SamplingClass) -> Tensor:
+    """Return the token of every row of logits that are filtered already; see `draw`."""
     return draw_tokens(
         logits,
         sampling.temperature,

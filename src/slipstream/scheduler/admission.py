@@ -6,7 +6,10 @@ oldest first; so the oldest request always moves, and each becomes the oldest in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from slipstream.base.errors import ContextLengthError, RequestError
+from slipstream.cache.logical.manager import PrefixHit
 from slipstream.scheduler.budget import share_prefill_budget
 from slipstream.scheduler.lifecycle import Decoding, Prefilling
 from slipstream.scheduler.state import SchedulerState
@@ -61,16 +64,22 @@ def admit_waiting(state: SchedulerState) -> list[RowStart]:
         ledger, cache = waiting.ledger, state.cache
         if state.running and state.stalled_on == (ledger.request_id, cache.num_available):
             break
-        hit = cache.match(ledger.tokens)
+        # Log-probabilities of a prompt need the logits of all of it: one token never matches a page.
+        known_tokens = ledger.tokens if ledger.num_prompt_logprobs is None else ledger.tokens[:1]
+        found = _find_prefix(state, ledger.request_id, known_tokens)
+        if not _gets_budget(state, len(ledger.tokens) - found.num_tokens, starts):
+            state.stalled_on = None
+            break
+        hit = cache.match(known_tokens, found)
         num_needed = min(len(ledger.tokens) + state.config.draft_len, ledger.max_seq_len)
         num_fresh = cache.pages_for(num_needed) - len(hit.bundles)
         num_spared = sum(isinstance(running, Decoding) for running in state.running.values())
-        has_pages = num_fresh + num_spared <= cache.num_available
-        if not has_pages or not _gets_budget(state, len(ledger.tokens) - hit.num_tokens, starts):
+        if num_fresh + num_spared > cache.num_available:
             cache.unpin(hit)
-            state.stalled_on = None if has_pages else (ledger.request_id, cache.num_available)
+            state.stalled_on = (ledger.request_id, cache.num_available)
             break
         state.queue.pop()
+        ledger.forget_prompt()
         row = state.rows.take()
         cache.attach(row, hit)
         is_given = cache.ensure(row, num_needed)
@@ -89,9 +98,22 @@ def admit_waiting(state: SchedulerState) -> list[RowStart]:
                 max_seq_len=ledger.max_seq_len,
                 sampling=ledger.request.sampling,
                 seed=ledger.request.seed,
+                verification=ledger.request.verification,
+                num_prompt_tokens=len(ledger.request.prompt_token_ids),
+                stop_token_ids=ledger.request.stop_token_ids,
+                bad_token_ids=ledger.request.bad_token_ids,
+                num_prompt_logprobs=ledger.num_prompt_logprobs,
             )
         )
     return starts
+
+
+def _find_prefix(state: SchedulerState, request_id: str, token_ids: Sequence[int]) -> PrefixHit:
+    """Return the stored prefix of the head of the queue, hashing only what an earlier try has not found."""
+    known = state.found_prefix[1] if state.found_prefix is not None and state.found_prefix[0] == request_id else None
+    hit = state.cache.find(token_ids, known)
+    state.found_prefix = (request_id, hit)
+    return hit
 
 
 def _gets_budget(state: SchedulerState, num_remaining: int, starts: list[RowStart]) -> bool:

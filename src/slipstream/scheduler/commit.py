@@ -50,6 +50,7 @@ def commit_result(state: SchedulerState, result: StepResult) -> list[RequestOutp
         raise EngineError(f"got the result of step {result.step_id}, but the oldest step in flight is {expected}")
     step = state.launched[0]
     runs = _match_runs(step, result.runs)
+    prompt_runs = {run.row: run for run in result.prompt_runs}
     state.launched.popleft()
     state.cache.on_retired(step.step_id)
     state.rows.on_retired(step.step_id)
@@ -64,6 +65,8 @@ def commit_result(state: SchedulerState, result: StepResult) -> list[RequestOutp
         assert flight.step_id == step.step_id
         if flight.chunk_end is not None:
             running.num_computed_tokens = flight.chunk_end
+        if planned.row in prompt_runs:
+            running.ledger.note_prompt(prompt_runs[planned.row])
         if run is not None:
             outputs.append(_commit_run(state, running, planned, run))
         else:
@@ -91,11 +94,13 @@ def _match_runs(step: LaunchedStep, runs: Sequence[TokenRun]) -> list[TokenRun |
                 len(run.token_ids) != run.num_accepted + 1
                 or not 0 <= run.num_accepted <= run.num_draft_tokens <= max_drafts
                 or len(run.logprobs) not in (0, len(run.token_ids))
+                or len(run.top_logprobs) not in (0, len(run.token_ids))
             ):
                 raise EngineError(
                     f"step {step.step_id}, row {planned.row}: {len(run.token_ids)} tokens, "
-                    f"{len(run.logprobs)} logprobs, {run.num_accepted} of {run.num_draft_tokens} drafts accepted do "
-                    f"not fit together; at most {max_drafts} drafts are verified, and one token follows the accepted"
+                    f"{len(run.logprobs)} and {len(run.top_logprobs)} logprobs, "
+                    f"{run.num_accepted} of {run.num_draft_tokens} drafts accepted do not fit together; "
+                    f"at most {max_drafts} drafts are verified, and one token follows the accepted"
                 )
         matched.append(run)
     return matched
@@ -109,9 +114,12 @@ def _commit_run(
     assert isinstance(running, Decoding)
     ledger, now_s = running.ledger, state.clock()
     if not run.is_finite:
+        state.tally.num_corrupted_requests += 1
         state.cache.forget(running.row)
         finished = state.finish(
-            running, "error", error="the model's logits were not finite; the request was ended, others go on"
+            running,
+            "error",
+            error="the model's logits were not finite, or the request allowed no token; it was ended, others go on",
         )
         return finished.final_output(now_s)
     cut = cut_run(ledger, run.token_ids)
@@ -127,7 +135,7 @@ def _commit_run(
         ledger.first_token_s = now_s
     state.cache.publish(running.row, ledger.tokens, running.num_computed_tokens)
     is_verify_step = planned.is_ladder and state.config.draft_len > 0
-    logprobs = run.logprobs[: cut.num_kept]
+    logprobs, top_logprobs = run.logprobs[: cut.num_kept], run.top_logprobs[: cut.num_kept]
     if cut.finish_reason is not None:
         return state.finish(running, cut.finish_reason, stop_reason=cut.stop_reason).final_output(
             now_s,
@@ -136,9 +144,11 @@ def _commit_run(
             num_accepted=num_accepted,
             is_verify_step=is_verify_step,
             logprobs=logprobs,
+            top_logprobs=top_logprobs,
         )
     state.cache.trim(running.row, running.num_reserved_tokens(state.config.draft_len), running.last_step)
     num_prefix_hit_tokens = 0 if ledger.has_output else ledger.num_prefix_hit_tokens
+    prompt_news = ledger.prompt_news
     ledger.has_output = True
     return RequestOutput(
         request_id=ledger.request_id,
@@ -147,6 +157,9 @@ def _commit_run(
         num_accepted=num_accepted,
         is_verify_step=is_verify_step,
         logprobs=logprobs,
+        top_logprobs=top_logprobs,
+        prompt_logprobs=prompt_news.logprobs,
+        prompt_top_logprobs=prompt_news.top_logprobs,
         num_prefix_hit_tokens=num_prefix_hit_tokens,
     )
 
@@ -157,5 +170,6 @@ def _count_run(
     state.tally.num_generated_tokens += num_kept
     if ledger.first_token_s is None:
         state.tally.num_prompt_tokens += len(ledger.request.prompt_token_ids)
+        state.tally.num_cached_prompt_tokens += ledger.num_prefix_hit_tokens
     if planned.is_ladder:
         state.tally.count_ladder(run.num_draft_tokens, num_accepted)

@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from slipstream.wire.ids import NO_ROW, RowId
 from slipstream.wire.messages import FinishReason, RequestOutput
 from slipstream.wire.request import Request
+from slipstream.wire.step import Alternatives, PromptRun
+
+
+class PromptNews(NamedTuple):
+    """Log-probabilities of a prompt's tokens but the first."""
+
+    logprobs: tuple[float, ...] = ()
+    top_logprobs: tuple[Alternatives, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -27,6 +36,8 @@ class Ledger:
         num_prefix_hit_tokens: prompt tokens found in the cache at the first admission.
         num_preemptions: times it was sent back to the queue.
         has_output: whether an output was made.
+        prompt_logprobs, prompt_top_logprobs: of prompt tokens 1, 2, .., as chunks bring them; returned with the first
+            output.
     """
 
     request: Request
@@ -38,6 +49,8 @@ class Ledger:
     num_prefix_hit_tokens: int = 0
     num_preemptions: int = 0
     has_output: bool = False
+    prompt_logprobs: list[float] = field(default_factory=list[float])
+    prompt_top_logprobs: list[Alternatives] = field(default_factory=list[Alternatives])
 
     @classmethod
     def open(cls, request: Request, order: int) -> Ledger:
@@ -53,6 +66,29 @@ class Ledger:
     def max_seq_len(self) -> int:
         """Prompt plus returned tokens never exceed this."""
         return self.request.max_seq_len
+
+    @property
+    def num_prompt_logprobs(self) -> int | None:
+        """Alternatives wanted per prompt token; None when none are wanted, or they were returned before."""
+        return None if self.has_output else self.request.sampling.prompt_logprobs
+
+    def note_prompt(self, run: PromptRun) -> None:
+        """Keep what a chunk says of the prompt."""
+        assert run.first == len(self.prompt_logprobs) + 1, "chunks arrive in order"
+        self.prompt_logprobs.extend(run.logprobs)
+        self.prompt_top_logprobs.extend(run.top_logprobs)
+
+    def forget_prompt(self) -> None:
+        """Drop what chunks said of the prompt: it is computed again from its start."""
+        self.prompt_logprobs.clear()
+        self.prompt_top_logprobs.clear()
+
+    @property
+    def prompt_news(self) -> PromptNews:
+        """What the first output says of the prompt; nothing before the prompt is complete, or afterwards."""
+        if self.has_output or len(self.prompt_logprobs) < len(self.request.prompt_token_ids) - 1:
+            return PromptNews()
+        return PromptNews(tuple(self.prompt_logprobs), tuple(self.prompt_top_logprobs))
 
 
 @dataclass(slots=True, eq=False)
@@ -194,6 +230,7 @@ class Finished:
         num_accepted: int = 0,
         is_verify_step: bool = False,
         logprobs: tuple[float, ...] = (),
+        top_logprobs: tuple[Alternatives, ...] = (),
     ) -> RequestOutput:
         """Return the last output of the request, with its times."""
         ledger = self.ledger
@@ -206,6 +243,9 @@ class Finished:
             num_accepted=num_accepted,
             is_verify_step=is_verify_step,
             logprobs=logprobs,
+            top_logprobs=top_logprobs,
+            prompt_logprobs=ledger.prompt_news.logprobs,
+            prompt_top_logprobs=ledger.prompt_news.top_logprobs,
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
             error=self.error,

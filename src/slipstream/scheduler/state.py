@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from slipstream.cache.logical.manager import CacheManager
+from slipstream.cache.logical.manager import CacheManager, PrefixHit
 from slipstream.scheduler.budget import SchedulerConfig
 from slipstream.scheduler.lifecycle import Decoding, Finished, Ledger, Prefilling
 from slipstream.scheduler.queue import WaitingQueue
@@ -67,6 +67,7 @@ class SchedulerState:
         next_step: id of the next plan.
         next_order: order of the next request.
         stalled_on: head of the queue and available pages when it last did not fit; None when worth a try.
+        found_prefix: head of the queue and the stored prefix that its last try found, held by nobody.
     """
 
     config: SchedulerConfig
@@ -80,6 +81,7 @@ class SchedulerState:
     next_step: int = 0
     next_order: int = 0
     stalled_on: tuple[str, int] | None = None
+    found_prefix: tuple[str, PrefixHit] | None = None
 
     def by_age(self) -> list[Prefilling | Decoding]:
         """Return the running requests, oldest first."""

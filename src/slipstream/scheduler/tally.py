@@ -27,6 +27,8 @@ class Tally:
     num_accepted_tokens: int = 0
     num_steps: int = 0
     num_step_tokens: int = 0
+    num_corrupted_requests: int = 0
+    num_cached_prompt_tokens: int = 0
     num_accepted_per_position: list[int] = field(default_factory=_new_counts)
 
     def count_ladder(self, num_draft_tokens: int, num_accepted: int) -> None:

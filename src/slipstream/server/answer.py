@@ -62,7 +62,12 @@ def usage_of(streams: Sequence[RequestStream]) -> Usage:
         total_tokens=num_prompt_tokens + num_generated_tokens,
         prompt_tokens_details=PromptTokensDetails(sum(stream.num_prefix_hit_tokens for stream in streams)),
         completion_tokens_details=CompletionTokensDetails(num_accepted, num_draft_tokens - num_accepted),
-        speculation=Speculation(sum(stream.num_verify_steps for stream in streams), num_draft_tokens, num_accepted),
+        speculation=Speculation(
+            num_verify_steps=sum(stream.num_verify_steps for stream in streams),
+            num_draft_tokens=num_draft_tokens,
+            num_accepted=num_accepted,
+            num_emitted=sum(stream.num_emitted for stream in streams),
+        ),
     )
 
 

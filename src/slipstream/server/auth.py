@@ -6,6 +6,7 @@ import hmac
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from slipstream.base.errors import ConfigError
 from slipstream.server.errors import UNAUTHORIZED, plain_error
 
 OPEN_PATHS = frozenset({"/health", "/metrics"})
@@ -19,12 +20,18 @@ class ApiKeyCheck:
 
     Args:
         app: what is behind it.
-        api_key: the key.
+        api_key: the key; white space around it does not count.
+
+    Raises:
+        ConfigError: it is empty.
     """
 
     def __init__(self, app: ASGIApp, api_key: str) -> None:
         self._app = app
-        self._api_key = api_key.encode("utf-8")
+        # White space around a header's value does not survive the way here, so it cannot be part of a key.
+        self._api_key = api_key.strip().encode("utf-8")
+        if not self._api_key:
+            raise ConfigError("the API key is empty: give one, or none at all")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer 401."""

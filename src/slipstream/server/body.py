@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import Request
 
-from slipstream.base.errors import RequestError
+from slipstream.base.errors import OverloadedError, RequestError
 from slipstream.server.errors import RefusedRequest
 from slipstream.server.protocol.parse import parse_json
 
@@ -14,14 +14,46 @@ MAX_BODY_BYTES = 32 * 1024 * 1024
 """A million-token prompt as JSON takes about a quarter of it."""
 
 
-async def read_object(request: Request, max_body_bytes: int) -> dict[str, Any]:
+MAX_BODIES_BYTES = 8 * MAX_BODY_BYTES
+"""Most bytes of all bodies that are being read at once."""
+
+
+class BodyBudget:
+    """Bytes of the bodies that are being read.
+
+    Args:
+        max_bytes: most of them.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BODIES_BYTES) -> None:
+        self.num_bytes = 0
+        self._max_bytes = max_bytes
+
+    def take(self, num_bytes: int) -> None:
+        """Take bytes.
+
+        Raises:
+            OverloadedError: there are not so many left.
+        """
+        if self.num_bytes + num_bytes > self._max_bytes:
+            raise OverloadedError(f"bodies of {self._max_bytes} bytes are being read already: try again later")
+        self.num_bytes += num_bytes
+
+    def give_back(self, num_bytes: int) -> None:
+        """Give bytes back."""
+        self.num_bytes -= num_bytes
+
+
+async def read_object(request: Request, max_body_bytes: int, bodies: BodyBudget) -> dict[str, Any]:
     """Return the JSON object in a request's body.
 
     Args:
         request: not yet read.
         max_body_bytes: longer bodies are refused, without being kept.
+        bodies: what all bodies that are being read may hold.
 
     Raises:
+        OverloadedError: too much is being read at once.
         RequestError: it is too long, encoded, of another type, or not a JSON object.
     """
     kind = request.headers.get("content-type")
@@ -30,21 +62,25 @@ async def read_object(request: Request, max_body_bytes: int) -> dict[str, Any]:
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
         raise RequestError(f"content-encoding {encoding[:80]!r} is not served: send the body as it is")
-    return parse_json(await _read(request, max_body_bytes))
+    return parse_json(await _read(request, max_body_bytes, bodies))
 
 
-async def _read(request: Request, max_body_bytes: int) -> bytes:
+async def _read(request: Request, max_body_bytes: int, bodies: BodyBudget) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared) > max_body_bytes:
         raise _too_long(max_body_bytes)
     pieces: list[bytes] = []
     length = 0
-    async for piece in request.stream():
-        length += len(piece)
-        if length > max_body_bytes:
-            raise _too_long(max_body_bytes)
-        pieces.append(piece)
-    return b"".join(pieces)
+    try:
+        async for piece in request.stream():
+            if length + len(piece) > max_body_bytes:
+                raise _too_long(max_body_bytes)
+            bodies.take(len(piece))
+            length += len(piece)
+            pieces.append(piece)
+        return b"".join(pieces)
+    finally:
+        bodies.give_back(length)
 
 
 def _too_long(max_body_bytes: int) -> RefusedRequest:

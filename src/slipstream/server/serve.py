@@ -25,8 +25,12 @@ from slipstream.wire.messages import Progress
 
 _LOG = logging.getLogger("slipstream.server")
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_FLUSH_S = 5
-"""Seconds that a client gets to read the end of an answer that is already complete."""
+FLUSH_S = 5
+"""Seconds that a client gets to read the end of an answer that is already complete, and, when the engine has died,
+that /health goes on saying so before the server ends."""
+
+MAX_CONNECTIONS = 4096
+"""Most connections at once; a further one is answered 503 in plain text."""
 
 _KEEP_ALIVE_S = 75
 
@@ -42,7 +46,8 @@ def serve(
     """Serve until a stop signal; then drain and return.
 
     SIGTERM or SIGINT: new requests are answered 503, those in flight get `config.server.drain_s` seconds. A second
-    signal ends at once.
+    signal ends at once. When the engine dies, requests in flight get their error, everything is answered 503 for a
+    moment, and the server ends with the engine's error.
 
     Args:
         config: the EngineConfig.
@@ -52,9 +57,11 @@ def serve(
         launch: starts the front end; tests put another engine behind it.
 
     Raises:
-        ConfigError: the address cannot be bound.
+        ConfigError: more than one rank, or the address cannot be bound.
         SlipstreamError: the engine could not start.
+        EngineError: it died.
     """
+    _check_ranks(config.parallel.tp_size)
     listener = bind(config.server.host, config.server.port)
     url = _url(config.server.host, listener)
     with contextlib.closing(listener), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -92,6 +99,36 @@ def bind(host: str, port: int) -> socket.socket:
         raise ConfigError(f"cannot listen on {host} port {port}: {error.strerror}") from error
     listener.setblocking(False)
     return listener
+
+
+def http_config(app: Any, *, max_connections: int = MAX_CONNECTIONS) -> uvicorn.Config:
+    """Return how HTTP is spoken.
+
+    Args:
+        app: the ASGI application.
+        max_connections: most connections at once.
+    """
+    return uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=FLUSH_S,
+        # The server counts the connection that it is about to answer too, and refuses at the limit.
+        limit_concurrency=max_connections + 1,
+    )
+
+
+def _check_ranks(tp_size: int) -> None:
+    if tp_size > 1:
+        raise ConfigError(
+            f"tp={tp_size}: a server runs one rank, because ranks are not supervised yet: one that is lost ends the "
+            "engine, and nothing starts it again; allowed: 1 (a Python program may use LLM(..., tp=2))"
+        )
 
 
 class _Server(uvicorn.Server):
@@ -134,19 +171,7 @@ async def _serve(
     llm = launch(config, on_progress=on_progress)
     try:
         app = create_app(llm, api_key=config.server.api_key)
-        server = _Server(
-            uvicorn.Config(
-                app,
-                http="httptools",
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_keep_alive=_KEEP_ALIVE_S,
-                timeout_graceful_shutdown=_FLUSH_S,
-            )
-        )
+        server = _Server(http_config(app))
         loop = asyncio.get_running_loop()
         stopper = _Stopper(llm, server, config.server.drain_s)
         for number in _STOP_SIGNALS:
@@ -154,17 +179,35 @@ async def _serve(
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         starting = asyncio.create_task(llm.wait_ready())
         await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
-        if starting.done() and starting.exception() is None:
+        if not starting.done():
+            starting.cancel()
+        elif starting.exception() is None:
             on_ready()
-        elif starting.done():
+            await _serve_while_alive(server, serving, llm)
+        else:
             server.should_exit = True
         await serving
-        if starting.done():
+        if starting.done() and not starting.cancelled():
             starting.result()
-        else:
-            starting.cancel()
     finally:
         await llm.close()
+
+
+async def _serve_while_alive(server: _Server, serving: asyncio.Task[None], llm: AsyncLLM) -> None:
+    """Wait for the end of the server; end it when the engine dies.
+
+    Raises:
+        EngineError: the engine died.
+    """
+    dying = asyncio.create_task(llm.wait_dead())
+    await asyncio.wait({serving, dying}, return_when=asyncio.FIRST_COMPLETED)
+    if not dying.done():
+        dying.cancel()
+        return
+    await asyncio.wait({serving}, timeout=FLUSH_S)
+    server.should_exit = True
+    await serving
+    raise dying.result()
 
 
 def _url(host: str, listener: socket.socket) -> str:

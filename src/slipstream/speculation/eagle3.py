@@ -16,9 +16,10 @@ from slipstream.base.errors import ConfigError
 from slipstream.batch.attention_inputs import AttentionInputs
 from slipstream.kernels.draft.place_rows.contract import DraftRows, place_rows
 from slipstream.kernels.sampling.draw_tokens.contract import draw_tokens
+from slipstream.kernels.sampling.purposes import Purpose, seed_for
 from slipstream.models.eagle3.model import Eagle3Model
 from slipstream.models.eagle3.weights import TokenTables
-from slipstream.speculation.interface import DraftCache, DrafterSpec, ObserveInputs, ProposeInputs
+from slipstream.speculation.interface import DraftCache, DrafterSpec, ObserveInputs, Proposal, ProposeInputs
 from slipstream.wire.ids import NO_TOKEN, SKIP_SLOT
 
 
@@ -44,6 +45,7 @@ class Eagle3Drafter:
             num_cache_layers=1,
             num_kv_heads=model.spec.num_kv_heads,
             head_dim=model.spec.head_dim,
+            has_probs=True,
         )
         self._model = model
         self._embed = target.embed if model.embedding is None else model.embedding
@@ -63,8 +65,8 @@ class Eagle3Drafter:
         rope_positions = (positions - 1).clamp(min=0)
         self._model.store(self._embed(inputs.token_ids), states, addressing, rope_positions, k_pages, v_pages)
 
-    def propose(self, inputs: ProposeInputs, cache: DraftCache) -> Tensor:
-        """Return [num_reqs, draft_len] int64 drafts for positions s + 1 .. s + K.
+    def propose(self, inputs: ProposeInputs, cache: DraftCache) -> Proposal:
+        """Return drafts for positions s + 1 .. s + K.
 
         A draft whose row has no slot (at or past the request's limit) is NO_TOKEN, and so are those after it.
         """
@@ -106,12 +108,16 @@ class Eagle3Drafter:
         rope_positions = ladder.rope_positions.reshape(-1)
         self._model.store(embeddings, states.flatten(0, 1), addressing, rope_positions, k_pages, v_pages)
 
-    def _chain(self, rows: DraftRows, state: Tensor, inputs: ProposeInputs, cache: DraftCache) -> Tensor:
+    def _chain(self, rows: DraftRows, state: Tensor, inputs: ProposeInputs, cache: DraftCache) -> Proposal:
         """Return the drafts that follow y, one row per request at a time."""
         k_pages, v_pages = _pages(cache)
         last_positions = inputs.base_positions + inputs.num_accepted + 1  # s, position of y
         requests = torch.arange(last_positions.shape[0], device=last_positions.device)
         drafts: list[Tensor] = []
+        probs: list[Tensor] = []
+        is_rejection, seed = inputs.sampling.is_rejection, inputs.sampling.seed
+        if is_rejection is not None:
+            seed = torch.where(is_rejection, seed_for(seed, Purpose.DRAFT), seed)
         for step in range(self.spec.draft_len):
             drawn_positions = last_positions + 1 + step
             hidden, state = self._model(
@@ -122,10 +128,13 @@ class Eagle3Drafter:
                 k_pages,
                 v_pages,
             )
+            logits = self._compute_logits(hidden)
+            if is_rejection is not None:
+                probs.append(self._probs(logits, inputs.sampling.temperature))
             token = draw_tokens(
-                self._compute_logits(hidden),
+                logits,
                 inputs.sampling.temperature,
-                inputs.sampling.seed,
+                seed,
                 drawn_positions,
                 token_ids=self._model.target_ids,
                 has_noise=not inputs.is_greedy,
@@ -141,7 +150,17 @@ class Eagle3Drafter:
                 inputs.page_table,
                 page_size=cache.page_size,
             )
-        return torch.stack(drafts, 1)
+        return Proposal(torch.stack(drafts, 1), torch.stack(probs, 1) if probs else None)
+
+    def _probs(self, logits: Tensor, temperature: Tensor) -> Tensor:
+        """Return [num_reqs, vocab_size] float32: what a draw from draft logits follows, by token of the target."""
+        scale = torch.where(temperature > 0, temperature, 1.0)[:, None]
+        probs = ((logits - logits.amax(-1, keepdim=True)) / scale).double().softmax(-1).float()
+        if self._model.target_ids is None:
+            return probs
+        # A token outside a reduced vocabulary is never drafted.
+        whole = probs.new_zeros((probs.shape[0], self._model.spec.vocab_size))
+        return whole.index_copy(1, self._model.target_ids, probs)
 
 
 def _pages(cache: DraftCache) -> tuple[Tensor, Tensor]:

@@ -28,6 +28,7 @@ class DrafterSpec:
         num_cache_layers: layers of its own in the cache group `target` (EAGLE-3: 1).
         num_kv_heads, head_dim: geometry of those layers; 0 when there are none.
         needs_history: reads the row's token history (n-gram).
+        has_probs: proposals carry the distributions they were drawn from, for requests verified by rejection.
     """
 
     name: str
@@ -37,6 +38,7 @@ class DrafterSpec:
     num_kv_heads: int = 0
     head_dim: int = 0
     needs_history: bool = False
+    has_probs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,14 @@ class ProposeInputs:
     is_greedy: bool  # True when every real row is greedy: no noise need be drawn
 
 
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Drafts, and what they were drawn from."""
+
+    draft_tokens: Tensor  # [num_reqs, draft_len] int64; NO_TOKEN (-1) where there is no proposal
+    draft_probs: Tensor | None = None  # [num_reqs, draft_len, vocab_size] float32; None = every draft was certain
+
+
 class Drafter(Protocol):
     """A drafter. All tensors live on the device; no call reads one on the host."""
 
@@ -90,10 +100,12 @@ class Drafter(Protocol):
         """Store the draft rows of prompt tokens; nothing is proposed."""
         ...
 
-    def propose(self, inputs: ProposeInputs, cache: DraftCache) -> Tensor:
-        """Return [num_reqs, draft_len] int64 drafts for positions s+1.., NO_TOKEN (-1) where there is no proposal.
+    def propose(self, inputs: ProposeInputs, cache: DraftCache) -> Proposal:
+        """Return drafts for positions s+1 .. s+K.
 
-        A draft for position p at temperature T > 0 is argmax(draft_logits / T + gumbel_noise(seed, p)), the same
-        noise that the target's draw at p uses; at T = 0 it is the argmax.
+        A draft for position p at temperature T > 0 is argmax(draft_logits / T + gumbel_noise(seed, p)); at T = 0 it
+        is the argmax. A coupled request uses the noise of the target's own draw at p (purpose TARGET). A request that
+        is verified by rejection uses noise of purpose DRAFT, and the proposal then holds the softmax that it was drawn
+        from, over the target's vocabulary. A drafter without `has_probs` must not draw with a request's noise.
         """
         ...

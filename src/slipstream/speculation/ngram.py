@@ -5,11 +5,9 @@ Not here: the search (`kernels.draft.ngram_match`). It runs on the device over t
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from slipstream.base.errors import ConfigError
 from slipstream.kernels.draft.ngram_match.contract import ngram_match
-from slipstream.speculation.interface import DraftCache, DrafterSpec, ObserveInputs, ProposeInputs
+from slipstream.speculation.interface import DraftCache, DrafterSpec, ObserveInputs, Proposal, ProposeInputs
 
 
 class NgramDrafter:
@@ -39,14 +37,15 @@ class NgramDrafter:
     def observe(self, inputs: ObserveInputs, cache: DraftCache) -> None:
         """Store nothing: the history holds the prompt."""
 
-    def propose(self, inputs: ProposeInputs, cache: DraftCache) -> Tensor:
-        """Return [num_reqs, draft_len] int64 drafts, NO_TOKEN where the text gives none."""
+    def propose(self, inputs: ProposeInputs, cache: DraftCache) -> Proposal:
+        """Return drafts, NO_TOKEN where the text gives none."""
         last_positions = inputs.base_positions + inputs.num_accepted + 1
         is_padding = inputs.base_positions < 0
-        return ngram_match(
+        drafts = ngram_match(
             inputs.history,
             last_positions.masked_fill(is_padding, -1),
             ngram_max=self._ngram_max,
             ngram_min=self._ngram_min,
             draft_len=self.spec.draft_len,
         )
+        return Proposal(drafts)

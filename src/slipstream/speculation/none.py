@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from slipstream.speculation.interface import DraftCache, DrafterSpec, ObserveInputs, ProposeInputs
+from slipstream.speculation.interface import DraftCache, DrafterSpec, ObserveInputs, Proposal, ProposeInputs
 
 
 class NoDrafter:
@@ -16,6 +14,6 @@ class NoDrafter:
     def observe(self, inputs: ObserveInputs, cache: DraftCache) -> None:
         """Store nothing."""
 
-    def propose(self, inputs: ProposeInputs, cache: DraftCache) -> Tensor:
+    def propose(self, inputs: ProposeInputs, cache: DraftCache) -> Proposal:
         """Return [num_reqs, 0] drafts."""
-        return inputs.base_positions.new_empty((inputs.base_positions.shape[0], 0))
+        return Proposal(inputs.base_positions.new_empty((inputs.base_positions.shape[0], 0)))

@@ -38,6 +38,7 @@ def drafter_spec(section: SpeculationSection) -> DrafterSpec:
         num_cache_layers=1,
         num_kv_heads=head.num_kv_heads,
         head_dim=head.head_dim,
+        has_probs=True,
     )
 
 

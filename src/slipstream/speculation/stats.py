@@ -23,19 +23,6 @@ def count_accepted(num_accepted: Iterable[int], draft_len: int) -> tuple[int, ..
     return tuple(counts)
 
 
-def acceptance_length(counts: Sequence[int]) -> float:
-    """Return the mean number of emitted tokens per verify step: 1 (the target's own token) + accepted drafts.
-
-    Args:
-        counts: see `count_accepted`.
-
-    Returns:
-        At least 1; 1 without any step.
-    """
-    steps = sum(counts)
-    return 1.0 + sum(a * count for a, count in enumerate(counts)) / steps if steps else 1.0
-
-
 def draft_acceptance(num_accepted: int, num_draft_tokens: int) -> float:
     """Return the share of proposed drafts that were accepted; 0 when nothing was proposed.
 
@@ -49,7 +36,7 @@ def draft_acceptance(num_accepted: int, num_draft_tokens: int) -> float:
 def acceptance_rates(counts: Sequence[int]) -> tuple[float, ...]:
     """Return per draft position i = 1 .. K the share of all verify steps that accepted draft i (unconditional).
 
-    1 + their sum is the acceptance length.
+    1 + their sum is the acceptance length of runs that nothing cut (see `harness.stats` for the one of a measurement).
 
     Args:
         counts: see `count_accepted`.

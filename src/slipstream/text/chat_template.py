@@ -23,8 +23,11 @@ from slipstream.text.checkpoint_files import read_object, read_text
 from slipstream.text.control import ControlText, Marks
 from slipstream.text.tokenizer import Tokenizer
 
-RESERVED_KWARGS = frozenset({"messages", "tools", "documents", "add_generation_prompt", "chat_template"})
-"""Template variables that `chat_template_kwargs` may not set: they have request fields of their own."""
+RESERVED_KWARGS = frozenset({"messages", "tools", "documents", "add_generation_prompt", "chat_template", "self"})
+"""Template variables that `chat_template_kwargs` may not set: request fields of their own, and the template itself.
+
+The functions of a template (`raise_exception`, `strftime_now`, `range`, …) are reserved too.
+"""
 
 
 class _GenerationBlock(Extension):
@@ -39,6 +42,29 @@ class _GenerationBlock(Extension):
 
 class _TemplateRefusal(jinja2.TemplateError):
     """The template called raise_exception: the conversation is not one it can render."""
+
+
+class _UserText(str):
+    """Text with stand-ins that a template prints as such, but compares by what the user wrote.
+
+    Without it a variable like "no_think" would be equal to nothing that the template compares it with.
+    """
+
+    __slots__ = ("_written",)
+
+    def __new__(cls, written: str, marks: Marks) -> _UserText:
+        text = super().__new__(cls, marks.hide(written))
+        text._written = written
+        return text
+
+    def __eq__(self, other: object) -> bool:
+        return self._written == (other._written if isinstance(other, _UserText) else other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self._written)
 
 
 class ChatTemplate:
@@ -63,6 +89,7 @@ class ChatTemplate:
             self._template = environment.from_string(source)
         except jinja2.TemplateError as error:
             raise CheckpointError(f"the chat template does not compile: {error}") from error
+        self._reserved = RESERVED_KWARGS | tokenizer.named_tokens.keys() | environment.globals.keys()
         self._source = source
         self._tokenizer = tokenizer
         self._control = ControlText(tokenizer.control_ids)
@@ -129,11 +156,11 @@ class ChatTemplate:
         extra = dict(template_kwargs or {})
         self._check_kwargs(extra)
         strings = [text for message in messages for text in message.values()]
-        marks = self._control.marks([self._source, *strings, *_strings_of(extra)])
+        marks = self._control.marks([self._source, *strings, *strings_of(extra)])
         try:
             rendered = self._template.render(
                 **self._tokenizer.named_tokens,
-                **extra,
+                **{name: _hidden_value(value, marks) for name, value in extra.items()},
                 messages=[_hidden(message, marks) for message in messages],
                 tools=None,
                 documents=None,
@@ -148,13 +175,13 @@ class ChatTemplate:
         return rendered, marks
 
     def _check_kwargs(self, extra: Mapping[str, Any]) -> None:
-        taken = sorted((RESERVED_KWARGS | self._tokenizer.named_tokens.keys()) & extra.keys())
+        taken = sorted(self._reserved & extra.keys())
         if taken:
             raise RequestError(
-                f"chat_template_kwargs may not set {', '.join(taken)}: use the request's own fields",
+                f"chat_template_kwargs may not set {', '.join(taken)}: leave it out, or use the request's own fields",
                 param="chat_template_kwargs",
             )
-        if any(self._control.occurs_in(text) for text in _strings_of(extra)):
+        if any(self._control.occurs_in(text) for text in strings_of(extra)):
             raise RequestError(
                 "chat_template_kwargs holds the text of a control token: leave it out", param="chat_template_kwargs"
             )
@@ -165,14 +192,29 @@ def _hidden(message: Mapping[str, str], marks: Marks) -> dict[str, str]:
     return {field: text if field == "role" else hide(text) for field, text in message.items()}
 
 
-def _strings_of(value: object) -> list[str]:
+def _hidden_value(value: Any, marks: Marks) -> Any:
     if isinstance(value, str):
-        return [value]
+        return _UserText(value, marks)
     if isinstance(value, Mapping):
-        return [text for pair in value.items() for part in pair for text in _strings_of(part)]
+        return {_hidden_value(key, marks): _hidden_value(part, marks) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [text for part in value for text in _strings_of(part)]
-    return []
+        return [_hidden_value(part, marks) for part in value]
+    return value
+
+
+def strings_of(value: object) -> list[str]:
+    """Return every string in a value of JSON, keys of objects included."""
+    found: list[str] = []
+    left = [value]
+    while left:
+        part = left.pop()
+        if isinstance(part, str):
+            found.append(part)
+        elif isinstance(part, Mapping):
+            left += [*part.keys(), *part.values()]
+        elif isinstance(part, list | tuple):
+            left += part
+    return found
 
 
 def _to_json(

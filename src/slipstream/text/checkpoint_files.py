@@ -44,7 +44,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """
     try:
         value = json.loads(read_text(path))
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not complete JSON ({error}): fetch the file again") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"{path} holds a JSON {type(value).__name__}, not an object: fetch the file again")

@@ -15,6 +15,9 @@ ROLES = ("root", "system", "developer", "user", "assistant")
 TEXT_FIELDS = ("name", "reasoning_content", "reasoning")
 """Optional text fields that are handed to the template."""
 
+MAX_MESSAGES = 10_000
+"""Most messages of a conversation, and most text parts of all its messages together."""
+
 EMPTY_FIELDS: dict[str, str] = {
     "tool_calls": "tools are not served yet",
     "tool_call_id": "tools are not served yet",
@@ -41,7 +44,19 @@ def parse_messages(value: object) -> list[dict[str, str]]:
         raise RequestError(f"messages is a {_kind(value)}: give a list of messages", param="messages")
     if not value:
         raise RequestError("messages is empty: give at least one message", param="messages")
+    _check_counts(value)
     return [_parse_message(message, f"messages[{place}]") for place, message in enumerate(value)]
+
+
+def _check_counts(messages: list[Any]) -> None:
+    """Count before looking at a single item: a body holds a million of them."""
+    num_parts = 0
+    if len(messages) <= MAX_MESSAGES:
+        contents = [message.get("content") for message in messages if isinstance(message, dict)]
+        num_parts = sum(len(content) for content in contents if isinstance(content, list))
+    for count, what in ((len(messages), "messages"), (num_parts, "parts of content")):
+        if count > MAX_MESSAGES:
+            raise RequestError(f"messages holds {count} {what}: give at most {MAX_MESSAGES}", param="messages")
 
 
 def _parse_message(message: object, where: str) -> dict[str, str]:
@@ -116,5 +131,7 @@ def _kind(value: object) -> str:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    if isinstance(value, list | dict):
+        return f"a {_kind(value)}"
+    text = repr(value[:60] if isinstance(value, str) else value)
     return text if len(text) <= 60 else text[:57] + "…"

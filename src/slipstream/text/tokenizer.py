@@ -37,6 +37,9 @@ class Tokenizer:
         named: tokens with a name (`bos_token`, …) as text, for templates.
         eos_ids: the model's own end tokens; empty means the named `eos_token`, else the family's.
 
+    Attributes:
+        max_token_bytes: bytes of the longest token.
+
     Raises:
         CheckpointError: the decoder is not byte-level, or there is no end token.
     """
@@ -60,7 +63,11 @@ class Tokenizer:
         self.named_tokens: dict[str, str] = dict(named or {})
         self.control_ids: dict[str, int] = {token.content: id_ for id_, token in added.items()}
         self.special_ids = frozenset(id_ for id_, token in added.items() if token.special)
-        self.vocab_size = max(backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        vocabulary = backend.get_vocab(with_added_tokens=True)
+        self.vocab_size = max(vocabulary.values(), default=-1) + 1
+        # A byte-level entry has one character per byte; an added one is text, whose bytes are at least as many.
+        longest = max(map(len, vocabulary), default=1)
+        self.max_token_bytes = max(longest, *(len(token.content.encode()) for token in added.values()), 1)
         self.eos_token_ids = self._resolve_eos(tuple(eos_ids))
         self._control_set = frozenset(self.control_ids.values())
         self._control_pattern, self._control_order = _control_pattern(added)
@@ -175,7 +182,9 @@ class Tokenizer:
 
 def _encode(backend: tokenizers.Tokenizer, text: str, add_special_tokens: bool) -> list[int]:
     try:
-        return backend.encode(text, add_special_tokens=add_special_tokens).ids
+        # The call for one text holds the interpreter lock to its end; the call for many lets other threads run, and
+        # this one keeps no offsets, which take most of the memory.
+        return backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
     except (UnicodeEncodeError, TypeError) as error:
         raise RequestError("the text holds a lone surrogate code point: send well-formed Unicode") from error
 

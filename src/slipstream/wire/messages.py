@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from slipstream.wire.request import Request
+from slipstream.wire.step import Alternatives
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 
@@ -60,6 +61,8 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True):
         num_accepted: accepted drafts among `token_ids`.
         is_verify_step: whether a ladder was verified (False for the token after a prefill).
         logprobs: one per token, or empty.
+        top_logprobs: the alternatives of each token, or empty.
+        prompt_logprobs, prompt_top_logprobs: of every prompt token but the first; set on the first output.
         finish_reason: None while it runs. `error` carries `error`.
         stop_reason: the stop token id that ended it, if it was not the model's own end token.
         error: the message of a failed request.
@@ -83,10 +86,17 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True):
     prefill_s: float = 0.0
     decode_s: float = 0.0
     num_preemptions: int = 0
+    top_logprobs: tuple[Alternatives, ...] = ()
+    prompt_logprobs: tuple[float, ...] = ()
+    prompt_top_logprobs: tuple[Alternatives, ...] = ()
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot: gauges as they are, counters since the engine started."""
+    """A snapshot: gauges as they are, counters since the engine started.
+
+    `num_cached_prompt_tokens` are those of `num_prompt_tokens` that were found in the cache; `num_prefix_hit_tokens`
+    also counts prompts that have no first token yet. `num_corrupted_requests` ended because of their logits.
+    """
 
     num_running: int = 0
     num_waiting: int = 0
@@ -105,6 +115,8 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     num_steps: int = 0
     num_step_tokens: int = 0
     num_late_compiles: int = 0
+    num_corrupted_requests: int = 0
+    num_cached_prompt_tokens: int = 0
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from slipstream.wire.sampling_params import SamplingParams
+
+RowVerification = Literal["coupled", "rejection"]
+"""How one request's drafts are judged; without noise (greedy) both are the same comparison."""
+
+
+MAX_BAD_SEQUENCES = 64
+"""Most sequences of two tokens or more that one request may forbid; single tokens are not limited."""
+
+MAX_BAD_SEQUENCE_LEN = 16
+"""Most tokens of one of them."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +30,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         seed: 64-bit key of the noise; drawn by the front end when the caller gave none.
         max_seq_len: prompt plus returned tokens never exceed this many; at least prompt + 1.
         stop_token_ids: every id that ends the request: the model's end tokens (unless ignored) and the caller's.
+        verification: how this request's drafts are judged; a request with a seed of its own is coupled unless the
+            engine was told otherwise.
+        bad_token_ids: the tokens of `sampling.bad_words`, one sequence or more per word; each has at least 1 token.
         eos_token_ids: the subset that is the model's own end; a stop at any other id is reported as stop_reason.
         arrival_s: time of arrival on the engine's monotonic clock, in seconds.
     """
@@ -30,3 +45,5 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     stop_token_ids: tuple[int, ...] = ()
     eos_token_ids: tuple[int, ...] = ()
     arrival_s: float = 0.0
+    verification: RowVerification = "coupled"
+    bad_token_ids: tuple[tuple[int, ...], ...] = ()

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from slipstream.wire.request import RowVerification
 from slipstream.wire.sampling_params import SamplingParams
+
+Alternatives = tuple[tuple[int, float], ...]
+"""The most likely tokens of one position and their raw log-probabilities, best first, ties in order of token id."""
 
 
 class RowStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,8 +19,13 @@ class RowStart(msgspec.Struct, frozen=True, kw_only=True):
         token_ids: every token known so far: the prompt, and after a preemption also what was emitted.
         num_computed_tokens: tokens found by prefix; a multiple of page_size and below len(token_ids).
         max_seq_len: positions at or past this are never written.
-        sampling: temperature, top_k, top_p, min_p, logprobs are read.
+        sampling: everything about one token is read; seed, n, max_tokens and what acts on text are not.
         seed: 64-bit key of the request's noise.
+        verification: how the row's drafts are judged.
+        num_prompt_tokens: how many of token_ids are the prompt; the rest was returned before a preemption.
+        stop_token_ids: what `sampling.min_tokens` forbids until so many tokens were returned.
+        bad_token_ids: sequences that the returned tokens may not contain.
+        num_prompt_logprobs: as `sampling.prompt_logprobs`, or None when they were returned before.
     """
 
     row: int
@@ -25,6 +34,11 @@ class RowStart(msgspec.Struct, frozen=True, kw_only=True):
     max_seq_len: int
     sampling: SamplingParams
     seed: int
+    verification: RowVerification = "coupled"
+    num_prompt_tokens: int = 0
+    stop_token_ids: tuple[int, ...] = ()
+    bad_token_ids: tuple[tuple[int, ...], ...] = ()
+    num_prompt_logprobs: int | None = None
 
 
 class PageEdit(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +91,7 @@ class TokenRun(msgspec.Struct, frozen=True, kw_only=True):
         num_draft_tokens: drafts that were verified (placeholders not counted); 0 after a last chunk.
         num_accepted: accepted drafts, without the target's own token.
         logprobs: raw log-probability of each emitted token, or empty when nobody asked.
+        top_logprobs: the alternatives of each emitted token, or empty when nobody asked.
         is_finite: False when the row's logits held NaN or +infinity, or allowed no token; the request ends with an
             error. A logit of -infinity is a token that may not be drawn.
     """
@@ -87,10 +102,31 @@ class TokenRun(msgspec.Struct, frozen=True, kw_only=True):
     num_accepted: int
     logprobs: tuple[float, ...] = ()
     is_finite: bool = True
+    top_logprobs: tuple[Alternatives, ...] = ()
+
+
+class PromptRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What a chunk says of the prompt tokens that follow its own: one entry per position from `first` on.
+
+    Args:
+        row: the row.
+        first: position of the first token described; at least 1.
+        logprobs: raw log-probability of each of these prompt tokens.
+        top_logprobs: the alternatives of each, or empty when only the chosen token was asked for.
+    """
+
+    row: int
+    first: int
+    logprobs: tuple[float, ...]
+    top_logprobs: tuple[Alternatives, ...] = ()
 
 
 class StepResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs of one step: one per decode row and one per last chunk, in plan order."""
+    """The runs of one step: one per decode row and one per last chunk, in plan order.
+
+    `prompt_runs` has one entry per chunk of a row that asked for the log-probabilities of its prompt.
+    """
 
     step_id: int
     runs: tuple[TokenRun, ...]
+    prompt_runs: tuple[PromptRun, ...] = ()

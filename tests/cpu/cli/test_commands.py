@@ -51,6 +51,7 @@ def test_bench_decode_writes_scores_of_every_contender(capsys, folder, tmp_path)
     assert result["provenance"]["num_threads"] == 1
     assert result["config"]["cache.enable_prefix"] == "off"
     assert all(name in shown for name in names)
+    assert folder not in json.dumps(result["config"])
 
 
 def test_doctor_compares_drafters(folder, monkeypatch):

@@ -16,6 +16,7 @@ import pytest
 
 from slipstream import LLM, SamplingParams
 from slipstream.demo import demo_drafter_path, demo_path
+from slipstream.harness import stats
 
 RECIPE = Path(__file__).parents[3] / "recipes" / "demo" / "simulate_acceptance.py"
 MAX_NEW = 48
@@ -34,7 +35,11 @@ class Answer:
 
 def acceptance_length(answers: list[Answer]) -> float:
     """Tokens emitted per verify step; the first token of an answer comes from its prompt's own pass."""
-    return sum(len(one.token_ids) - 1 for one in answers) / sum(one.num_verify_steps for one in answers)
+    length = stats.acceptance_length(
+        sum(one.num_verify_steps for one in answers), sum(len(one.token_ids) - 1 for one in answers)
+    )
+    assert length is not None
+    return length
 
 
 @pytest.fixture(scope="module")

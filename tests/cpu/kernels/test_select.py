@@ -47,7 +47,7 @@ def test_a_missing_library_is_not_a_missing_implementation(monkeypatch):
 
 def test_the_highest_priority_that_fits_is_taken(monkeypatch):
     """A rule that names its operations wins there, on its devices, and nowhere else."""
-    fast = Implementation("cases", 1, frozenset({"cpu"}), frozenset({"moe/route"}))
+    fast = Implementation("cases", 99, frozenset({"cpu"}), frozenset({"moe/route"}))
     monkeypatch.setattr(select_module, "IMPLEMENTATIONS", (*IMPLEMENTATIONS, fast))
     monkeypatch.setattr(select_module, "load", lambda operation, implementation: (operation, implementation))
     pick = select.__wrapped__

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from slipstream.layers.parts import WHOLE, WeightPart, empty_parameter, head_rows, part_named, rows
+from slipstream.layers.parts import (
+    WHOLE,
+    DirectModule,
+    WeightPart,
+    empty_parameter,
+    head_rows,
+    matrix_parameter,
+    part_named,
+    rows,
+)
 from slipstream.parallel.group import one_rank
 from support.layer_jobs import LAYERS, build
 from support.layer_parts import fill, make_full, modules_with_parts, run_ranks
@@ -89,3 +98,27 @@ def test_parameters_start_empty_and_without_a_gradient():
 @pytest.mark.parametrize("layer", LAYERS)
 def test_no_parameter_asks_for_a_gradient(layer):
     assert not any(parameter.requires_grad for parameter in build(layer, one_rank()).parameters())
+
+
+def test_float32_matrices_lie_column_by_column_on_the_cpu():
+    matrix = matrix_parameter(5, 3, dtype=torch.float32, device="cpu")
+    assert (matrix.shape, matrix.stride()) == ((5, 3), (1, 5))
+    stacked = matrix_parameter(2, 5, 3, dtype=torch.float32, device="cpu")
+    assert (stacked.shape, stacked[1].stride()) == ((2, 5, 3), (1, 5))
+    assert not matrix.requires_grad
+
+
+@pytest.mark.parametrize(("dtype", "device"), [(torch.bfloat16, "cpu"), (torch.float32, "meta")])
+def test_other_matrices_lie_row_by_row(dtype, device):
+    assert matrix_parameter(5, 3, dtype=dtype, device=device).is_contiguous()
+
+
+def test_a_direct_module_finds_what_it_registered():
+    """The attribute is the registered object, also after it was replaced, as a tied head is."""
+    module, other = DirectModule(), empty_parameter(2, dtype=torch.float32, device="cpu")
+    module.weight = empty_parameter(2, dtype=torch.float32, device="cpu")
+    module.child = DirectModule()
+    assert vars(module)["weight"] is module.weight is dict(module.named_parameters())["weight"]
+    assert vars(module)["child"] is dict(module.named_children())["child"]
+    module.weight = other
+    assert module.weight is other is dict(module.named_parameters())["weight"]

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from slipstream.base.errors import ConfigError
-from slipstream.parallel.group import TensorParallelGroup, connect, one_rank
+from slipstream.parallel.group import RankLost, TensorParallelGroup, connect, one_rank
 from slipstream.parallel.mesh import Mesh
 from support.layer_parts import run_ranks
-from support.rank_processes import run_processes, use_group
+from support.rank_processes import part_company, run_processes, use_group
 
 VALUES = (1.0, 2.0**-24, 2.0**-24)
 
@@ -25,6 +25,20 @@ def test_two_processes_sum_and_concatenate(two_processes):
         assert torch.equal(results["last"], torch.cat([own, own + 10], dim=1))
         assert torch.equal(results["first"], torch.cat([own, own + 10], dim=0))
         assert torch.equal(results["strided"], torch.cat([own.t(), own.t() + 10], dim=1))
+
+
+def test_a_rank_that_leaves_is_an_error_for_the_others_and_not_a_wait(tmp_path):
+    stayed, left = run_processes(2, part_company, tmp_path)
+    for operation in ("sum", "gather"):
+        assert stayed[operation].startswith("RankLost: rank 0 of 2: another rank is gone or silent (")
+        # A closed group must not pass a partial sum on as the whole.
+        assert left[operation] == "EngineError: rank 1 of 2 has left its group"
+    assert not stayed["is_default_group"], "a program's own default group would be taken"
+
+
+def test_ranks_that_nobody_joins_give_up(tmp_path):
+    with pytest.raises(RankLost, match="rank 0 of 2 did not meet the others at file:.* within 0.5 s"):
+        connect(Mesh(2, 0), init_method=f"file://{tmp_path}/meeting", backend="gloo", timeout_s=0.5)
 
 
 def test_one_rank_launches_nothing():

@@ -3,6 +3,9 @@
 import torch
 
 from slipstream.runner.handoff import PendingRuns, StepHandle, collect
+from slipstream.runner.prompts import PendingPrompt
+from slipstream.sampling.logprobs import TopLogprobs
+from slipstream.wire.step import PromptRun
 
 
 def test_runs_are_cut_at_the_accepted_count() -> None:
@@ -33,3 +36,40 @@ def test_padding_entries_at_the_end_are_left_out() -> None:
         wants_logprobs=(True,),
     )
     assert [run.row for run in collect(StepHandle(step_id=1, pending=(pending,))).runs] == [4]
+
+
+def test_alternatives_are_cut_by_row_and_by_what_each_asked() -> None:
+    ids = torch.tensor([[[1, 2, 3], [4, 5, 6]], [[7, 8, 9], [10, 11, 12]], [[1, 1, 1], [1, 1, 1]]])
+    pending = PendingRuns(
+        rows=(4, 1, 2),
+        emitted=torch.tensor([[7, 8], [5, 6], [3, 3]]),
+        num_accepted=torch.tensor([0, 1, 1]),
+        num_draft_tokens=torch.tensor([1, 1, 1]),
+        is_finite=torch.tensor([True, True, True]),
+        logprobs=torch.zeros(3, 2),
+        wants_logprobs=(True, True, False),
+        top=TopLogprobs(ids, -ids.float()),
+        num_top=(3, 2, 0),
+    )
+    first, second, third = collect(StepHandle(step_id=3, pending=(pending,))).runs
+    assert first.top_logprobs == (((1, -1.0), (2, -2.0), (3, -3.0)),)
+    assert second.top_logprobs == (((7, -7.0), (8, -8.0)), ((10, -10.0), (11, -11.0)))
+    assert third.top_logprobs == ()
+
+
+def test_prompts_come_with_the_step_that_computed_them() -> None:
+    top = TopLogprobs(torch.tensor([[1, 2], [3, 4]]), torch.tensor([[-1.0, -2.0], [-3.0, -4.0]]))
+    prompts = (
+        PendingPrompt(row=2, first=1, logprobs=torch.tensor([-0.5, -0.25]), top=top),
+        PendingPrompt(row=0, first=9, logprobs=torch.tensor([-0.5]), top=None),
+    )
+    result = collect(StepHandle(step_id=1, pending=(), prompts=prompts))
+    assert result.prompt_runs == (
+        PromptRun(
+            row=2,
+            first=1,
+            logprobs=(-0.5, -0.25),
+            top_logprobs=(((1, -1.0), (2, -2.0)), ((3, -3.0), (4, -4.0))),
+        ),
+        PromptRun(row=0, first=9, logprobs=(-0.5,)),
+    )

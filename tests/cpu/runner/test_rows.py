@@ -42,3 +42,44 @@ def test_the_scratch_row_is_greedy_and_last() -> None:
     sampling = rows.sampling(torch.tensor([2]))
     assert sampling.temperature.item() == 0
     assert sampling.top_p.item() == 1
+
+
+def test_verification_is_a_row_s_own_and_greedy_requests_have_none_of_it() -> None:
+    rows = allocate_rows(
+        max_rows=3, max_model_len=8, draft_len=2, tap_width=0, dtype=torch.float32, device=torch.device("cpu")
+    )
+    for row, (temperature, verification) in enumerate(((0.5, "rejection"), (0.5, "coupled"), (0.0, "rejection"))):
+        rows.start(
+            RowStart(
+                row=row,
+                token_ids=(3,),
+                num_computed_tokens=0,
+                max_seq_len=7,
+                sampling=SamplingParams(temperature=temperature),
+                seed=0,
+                verification=verification,
+            )
+        )
+    index = torch.arange(4)
+    found = rows.sampling(index, has_rejection=True).is_rejection
+    assert found is not None
+    assert found.tolist() == [True, False, False, False]
+    assert rows.sampling(index).is_rejection is None
+    assert not rows.keeps_draft_probs
+
+
+def test_distributions_of_drafts_are_kept_but_not_for_padding() -> None:
+    rows = allocate_rows(
+        max_rows=3,
+        max_model_len=8,
+        draft_len=2,
+        tap_width=0,
+        dtype=torch.float32,
+        device=torch.device("cpu"),
+        probs_vocab_size=5,
+    )
+    assert rows.keeps_draft_probs
+    probs = torch.rand(3, 2, 5)
+    rows.store_draft_probs(torch.tensor([2, 3, 0]), probs, torch.tensor([False, True, False]))
+    assert torch.equal(rows.draft_probs[[2, 0]], probs[[0, 2]])
+    assert not rows.draft_probs[[1, 3]].any()

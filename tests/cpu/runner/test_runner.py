@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 import torch
 
@@ -36,11 +39,40 @@ def test_a_whole_run_reads_the_device_in_the_handoff_only(world: World, drafter:
 
 
 @pytest.mark.parametrize(
-    "read", [lambda x: x.item(), lambda x: x.tolist(), bool, int, lambda x: x[x > 0], lambda x: x.nonzero()]
+    "read",
+    [
+        lambda x: x.item(),
+        lambda x: x.tolist(),
+        bool,
+        int,
+        str,
+        lambda x: x[x > 0],
+        lambda x: x.nonzero(),
+        lambda x: x.to("cpu"),
+        lambda x: x.to(device="cpu"),
+        np.asarray,
+        lambda x: x.repeat_interleave(x),
+        lambda x: torch.repeat_interleave(x),
+        lambda x: torch.where(x > 0),
+        torch.bincount,
+        torch.argwhere,
+        lambda x: torch.arange(3).tensor_split(x),
+    ],
 )
-def test_the_double_sees_every_kind_of_read(read: object) -> None:
+def test_the_double_sees_every_kind_of_read(read: Callable[[torch.Tensor], object]) -> None:
     with NoHostRead(), pytest.raises(HostRead):
-        read(torch.ones(1))  # type: ignore[operator]
+        read(torch.ones(1, dtype=torch.int64))
+
+
+def test_the_double_lets_calls_pass_that_read_nothing() -> None:
+    x = torch.ones(2, dtype=torch.int64)
+    with NoHostRead():
+        torch.where(x > 0, x, 0)
+        x.to(torch.float32)
+        x.to(device=x.device, dtype=torch.int32)
+        x.repeat_interleave(3)
+        x.repeat_interleave(x, output_size=2)
+        x.split(1)
 
 
 @pytest.mark.parametrize("drafter", ["none", "ngram", "eagle3"])

@@ -1,11 +1,15 @@
-"""One function verifies greedy and coupled rows: any drafter gives the text of no drafter, drawn from the target."""
+"""One function verifies all rows. Greedy and coupled: any drafter gives the text of no drafter, and the target's."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 import torch
 
+from slipstream.batch.step_inputs import SamplingInputs
 from slipstream.kernels.sampling.verify_chain.contract import verify_chain
+from slipstream.kernels.sampling.verify_rejection.contract import verify_rejection
 from slipstream.sampling.classes import SamplingClass
 from slipstream.sampling.noise import gumbel_noise
 from slipstream.sampling.sampler import draw, expand_sampling
@@ -239,3 +243,59 @@ def test_padding_does_not_disturb():
     found = verify(logits, drafts, base, sampling, SamplingClass.FULL)
     assert torch.equal(found.emitted[[0, 2]], good.emitted[[0, 2]])
     assert found.num_accepted.tolist() == [3, 0, 3]
+
+
+def rejecting(sampling: SamplingInputs, flags: list[bool]) -> SamplingInputs:
+    return replace(sampling, is_rejection=torch.tensor(flags))
+
+
+def test_each_row_is_verified_its_own_way():
+    """Greedy, coupled and rejection rows in one call: each as if the others were of its kind, or not there."""
+    logits, drafts, base, sampling = make_verify_inputs()
+    sampling = replace(sampling, temperature=torch.tensor([0.0, 0.8, 1.1]))
+    drafts = torch.tensor([[1, 2, 3], [4, 5, 6], [7, 0, 1]])
+    probs = torch.softmax(torch.randn(3, 3, VOCAB, generator=torch.Generator().manual_seed(1)), -1)
+    plain = verify(logits, drafts, base, sampling, SamplingClass.FULL)
+    for flags in ([False, False, True], [True, False, True], [True, True, True], [False, False, False]):
+        found = verify(logits, drafts, base, rejecting(sampling, flags), SamplingClass.FULL, probs)
+        by_rejection, tokens = verify_rejection(
+            logits, sampling.temperature, plain.emitted, drafts, probs, sampling.seed, base
+        )
+        for row in range(3):
+            is_judged = flags[row] and row > 0  # a greedy row needs no noise, whatever it asks for
+            count = by_rejection[row] if is_judged else plain.num_accepted[row]
+            wanted = tokens[row] if is_judged else plain.emitted[row]
+            assert found.num_accepted[row] == count
+            assert torch.equal(found.emitted[row, : count + 1], wanted[: count + 1])
+
+
+def test_rejection_judges_filtered_logits():
+    """A draft outside the filters of the target is never accepted, and no residual brings it back."""
+    count = 400
+    row = torch.randn(VOCAB, generator=torch.Generator().manual_seed(4))
+    best = row.topk(2).indices
+    logits = row.expand(count, 2, VOCAB).contiguous()
+    sampling = rejecting(sampling_inputs([SamplingParams(top_k=2)] * count, range(count)), [True] * count)
+    drafts = (torch.arange(count) % VOCAB)[:, None]
+    probs = torch.full((count, 1, VOCAB), 1 / VOCAB)
+    found = verify(logits, drafts, torch.zeros(count).long(), sampling, SamplingClass.FULL, probs)
+    assert torch.isin(found.emitted[:, 0], best).all()
+    is_outside = ~torch.isin(drafts[:, 0], best)
+    assert not found.num_accepted[is_outside].any()
+    assert found.num_accepted[~is_outside].any()
+
+
+def test_faults_of_rejection_rows_stay_with_them():
+    logits, _, base, sampling = make_verify_inputs()
+    sampling = rejecting(sampling, [True, True, False])
+    probs = torch.full((3, 3, VOCAB), 1 / VOCAB)
+    drafts = torch.zeros(3, 3, dtype=torch.int64)
+    good = verify(logits, drafts, base, sampling, SamplingClass.FULL, probs)
+    assert good.is_finite.all()
+    logits[1, 0] = torch.nan
+    probs[1] = torch.nan
+    found = verify(logits, drafts, base, sampling, SamplingClass.FULL, probs)
+    assert found.is_finite.tolist() == [True, False, True]
+    assert torch.equal(found.emitted[[0, 2]], good.emitted[[0, 2]])
+    assert torch.equal(found.num_accepted[[0, 2]], good.num_accepted[[0, 2]])
+    assert ((found.emitted >= 0) & (found.emitted < VOCAB)).all()

@@ -14,6 +14,7 @@ from slipstream.wire.ids import NO_TOKEN
 from slipstream.wire.sampling_params import SamplingParams
 from support.eagle3_oracle import Eagle3Oracle
 from support.eagle3_rig import VOCAB, Rig, Tables, Text, load, make_head, make_tables
+from support.statistics import chi_square_p
 
 GREEDY = SamplingParams(temperature=0.0)
 WARM = SamplingParams(temperature=0.9, top_k=5, top_p=0.5)
@@ -299,3 +300,44 @@ def test_the_spec_says_what_the_engine_must_provide(head):
     assert drafter.spec.aux_layer_ids == (0, 1, 3)
     assert (drafter.spec.num_cache_layers, drafter.spec.num_kv_heads, drafter.spec.head_dim) == (1, 2, 8)
     assert not drafter.spec.needs_history
+
+
+@pytest.mark.parametrize("draft_vocab_size", [VOCAB, 23])
+def test_rejection_rows_draw_with_noise_of_their_own_and_say_from_what(tmp_path: Path, draft_vocab_size: int):
+    """Beside a coupled and a greedy row, which stay as they were; probabilities are those of the draws."""
+    spec = make_head(tmp_path, draft_vocab_size=draft_vocab_size)
+    texts = [Text.random(spec, 40, seed) for seed in (1, 2, 3)]
+    params = [SamplingParams(temperature=0.9), SamplingParams(temperature=0.9), SamplingParams(temperature=0.0)]
+    count = 300
+    drafter, oracle = load(tmp_path, spec, make_tables(), 3)
+    rig = Rig(drafter, texts, params)
+    for request in range(3):
+        rig.observe(request, 0, 6)
+    plain = rig.propose([0, 1, 2], [5, 5, 5], [0, 0, 0], 1)
+    found = rig.proposal([0, 1, 2], [5, 5, 5], [0, 0, 0], 1, rejection=[True, False, False])
+    assert torch.equal(found.draft_tokens[1:], plain[1:])
+    assert found.draft_probs is not None
+    assert found.draft_probs.shape == (3, 3, spec.vocab_size)
+    torch.testing.assert_close(found.draft_probs.sum(-1), torch.ones(3, 3))
+    outside = torch.ones(spec.vocab_size, dtype=torch.bool)
+    outside[oracle.target_ids] = False
+    assert int(outside.sum()) == VOCAB - draft_vocab_size
+    assert not found.draft_probs[..., outside].any(), "a token that the head does not know is never drafted"
+
+    # Over many seeds the first draft follows what it says it was drawn from, and it is not the coupled draft.
+    counts, num_equal = torch.zeros(spec.vocab_size), 0
+    for seed in range(count):
+        rig.seeds[0] = seed
+        one = rig.proposal([0], [5], [0], 1, rejection=[True])
+        assert one.draft_probs is not None
+        torch.testing.assert_close(one.draft_probs[0, 0], found.draft_probs[0, 0])
+        counts[one.draft_tokens[0, 0]] += 1
+        num_equal += int(one.draft_tokens[0, 0] == rig.propose([0], [5], [0], 1)[0, 0])
+    probs = found.draft_probs[0, 0]
+    is_common = probs * count > 5
+    rest = torch.stack([counts[~is_common].sum(), probs[~is_common].sum() * count])
+    wanted = torch.cat([probs[is_common] * count, rest[1:]])
+    assert chi_square_p(torch.cat([counts[is_common], rest[:1]]), wanted) > 1e-6
+    # Independent draws agree as often as two draws from one distribution do.
+    expected = float(probs.square().sum()) * count
+    assert abs(num_equal - expected) < 6 * (expected + 1) ** 0.5 + 3

@@ -69,7 +69,9 @@ def test_obeys_the_protocol(tmp_path: Path, name: str, bases: list[int], accepte
     inputs = propose_inputs(accepted, bases, query_len)
     with NoHostRead():
         drafter.observe(observed, cache)
-        drafts = drafter.propose(inputs, cache)
+        proposal = drafter.propose(inputs, cache)
+    drafts = proposal.draft_tokens
+    assert proposal.draft_probs is None, "no request is verified by rejection"
     assert drafts.shape == (len(bases), drafter.spec.draft_len)
     assert drafts.dtype == torch.int64
     assert ((drafts >= NO_TOKEN) & (drafts < VOCAB)).all()
@@ -79,10 +81,11 @@ def test_the_oracle_is_right_but_where_it_is_told_to_be_wrong():
     drafts = OracleDrafter(3, [[1, 2], STREAM], VOCAB, wrong_at=[6]).propose(
         propose_inputs([0, 1, 2, 3], [2, 2, 4, 4], 4), DraftCache(None, None, 4)
     )
-    assert drafts.tolist() == [[9, 10, 12], [10, 12, 12], [13, 14, -1], [14, -1, -1]]
+    assert drafts.draft_tokens.tolist() == [[9, 10, 12], [10, 12, 12], [13, 14, -1], [14, -1, -1]]
 
 
 def test_an_oracle_proposes_nothing_for_a_text_it_does_not_know():
     inputs = propose_inputs([0], [4], 4)
     inputs.history[0, 2] += 1
-    assert (OracleDrafter(3, [STREAM], VOCAB).propose(inputs, DraftCache(None, None, 4)) == NO_TOKEN).all()
+    proposal = OracleDrafter(3, [STREAM], VOCAB).propose(inputs, DraftCache(None, None, 4))
+    assert (proposal.draft_tokens == NO_TOKEN).all()

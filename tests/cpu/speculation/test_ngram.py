@@ -36,13 +36,13 @@ def test_continues_after_the_last_emitted_token():
     text = [1, 2, 3, 4, 9, 1, 2, 3]
     for base, accepted, wanted in ((4, 1, [3, 4, 9]), (4, 2, [4, 9, 1]), (6, 0, [4, 9, 1]), (5, 0, [3, 4, 9])):
         history = text[: base + accepted + 2]
-        assert drafter.propose(make_inputs([history], [base], [accepted]), NO_CACHE).tolist() == [wanted]
+        assert drafter.propose(make_inputs([history], [base], [accepted]), NO_CACHE).draft_tokens.tolist() == [wanted]
 
 
 def test_padding_and_full_histories_propose_nothing():
     drafter = NgramDrafter(2, 2, 1)
     inputs = make_inputs([[77, 77, 77], [1] * 12, [1] * 4], [-1, 11, 2], [1, 0, 0])
-    assert drafter.propose(inputs, NO_CACHE).tolist() == [[-1, -1], [-1, -1], [1, -1]]
+    assert drafter.propose(inputs, NO_CACHE).draft_tokens.tolist() == [[-1, -1], [-1, -1], [1, -1]]
 
 
 def test_the_spec():

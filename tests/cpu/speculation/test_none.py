@@ -23,7 +23,7 @@ def test_proposes_nothing_for_every_request():
         history=torch.zeros(2, 9, dtype=torch.int64),
         is_greedy=False,
     )
-    drafts = drafter.propose(inputs, NO_CACHE)
+    drafts = drafter.propose(inputs, NO_CACHE).draft_tokens
     assert drafts.shape == (2, 0)
     assert drafts.dtype == torch.int64
     assert (drafter.spec.draft_len, drafter.spec.aux_layer_ids, drafter.spec.num_cache_layers) == (0, (), 0)

@@ -1,7 +1,7 @@
 import pytest
 
 from slipstream.base.errors import ConfigError
-from slipstream.base.switches import SWITCHES, Switches, read_switches
+from slipstream.base.switches import SWITCHES, Switches, environment_switches, read_switches
 
 
 def test_an_environment_without_switches_gives_the_defaults() -> None:
@@ -13,6 +13,12 @@ def test_poison_is_read(text: str, value: bool) -> None:
     switches = read_switches({"SLIPSTREAM_POISON_FREED_PAGES": text})
     assert switches.poison_freed_pages is value
     assert switches.given == {"poison_freed_pages"}
+
+
+def test_the_check_of_ranks_is_read_from_this_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not environment_switches().check_ranks
+    monkeypatch.setenv("SLIPSTREAM_CHECK_RANKS", "yes")
+    assert environment_switches() == Switches(check_ranks=True, given=frozenset({"check_ranks"}))
 
 
 def test_the_log_level_is_read() -> None:

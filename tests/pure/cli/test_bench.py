@@ -19,7 +19,7 @@ def serve_events(request):
     body = (
         'data: {"choices": [{"text": "a", "delta": {"content": "a"}}]}\n\n'
         'data: {"choices": [], "usage": {"prompt_tokens": 2, "completion_tokens": 4, "speculation": '
-        '{"num_verify_steps": 2, "num_draft_tokens": 6, "num_accepted": 2}}}\n\ndata: [DONE]\n\n'
+        '{"num_verify_steps": 2, "num_draft_tokens": 6, "num_accepted": 2, "num_emitted": 3}}}\n\ndata: [DONE]\n\n'
     )
     return httpx.Response(200, text=body)
 
@@ -54,7 +54,7 @@ def test_serve_measures_and_writes_a_result(monkeypatch, capsys, prompts, tmp_pa
     assert "acceptance length" in shown
     result = tomllib.loads(out.read_text(encoding="utf-8"))
     assert result["all"]["num_output_tokens"] == 24
-    assert result["all"]["acceptance_length"] == 2.0
+    assert result["all"]["acceptance_length"] == 1.5
     assert set(result["domains"]) == {"code", "text"}
     assert result["settings"]["model"] == "demo"
     assert result["provenance"]["python"]
@@ -89,6 +89,7 @@ def trial(contender, seconds, accepted):
         num_verify_steps=4 if accepted else 0,
         num_draft_tokens=12 if accepted else 0,
         num_accepted=accepted,
+        num_emitted=accepted + 3 if accepted else 0,
     )
 
 
@@ -97,7 +98,7 @@ def test_scores_are_shown_with_disagreements():
     shown = bench.format_scores(score(result), result)
     assert "on: other tokens than the first contender on 1 prompts" in shown
     row = next(line for line in shown.splitlines() if line.startswith("all") and " on " in line)
-    assert row.split()[2:] == ["8.00", "8.0-8.0", "2.00", "2.50", "0.50"]
+    assert row.split()[2:] == ["8.00", "8.0-8.0", "2.00", "2.25", "0.50"]
 
 
 def test_a_run_without_text_still_has_a_table():

@@ -61,13 +61,14 @@ def test_one_line_tells_speed_and_acceptance():
         num_verify_steps=5,
         num_draft_tokens=20,
         num_accepted=15,
+        num_emitted=18,
         finish_reason="length",
     )
     line = stats.describe()
     assert "10 + 21 tokens" in line
     assert "first after 100 ms" in line
     assert "20.0 tokens/s" in line
-    assert "acceptance length 4.00 (15 of 20 drafts, 5 verify steps)" in line
+    assert "acceptance length 3.60 (15 of 20 drafts, 5 verify steps)" in line
 
 
 def test_without_a_drafter_no_acceptance_is_told():
@@ -79,6 +80,7 @@ def test_without_a_drafter_no_acceptance_is_told():
         num_verify_steps=0,
         num_draft_tokens=0,
         num_accepted=0,
+        num_emitted=0,
         finish_reason="stop",
     )
     assert "acceptance" not in stats.describe()
@@ -90,6 +92,7 @@ class FakeStream:
     num_verify_steps = 2
     num_draft_tokens = 4
     num_accepted = 1
+    num_emitted = 2
 
     class request:  # noqa: N801 - stands for an attribute
         prompt_token_ids = (1, 2)

@@ -33,6 +33,7 @@ def test_every_command_explains_itself(capsys, command):
     [
         ("explain --tp 3", "tp=3"),
         ("explain no/such/folder", "no/such/folder"),
+        ("serve --tp 2", "tp=2: a server runs one rank"),
         ("serve --draft-len 99", "draft_len=99 is not allowed"),
         ("generate --drafter dspark x", "dspark"),
         ("generate --temperature -1 x", "temperature=-1.0 is not allowed"),

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.config.checkpoint import read_target
-from slipstream.config.explain import byte_rows, explain_rows, explain_text, geometry_of
+from slipstream.config.explain import byte_rows, explain_rows, explain_text, fixed_bytes_of, geometry_of
 from slipstream.config.hardware import Hardware
 from slipstream.config.options import Options
 from slipstream.config.resolve import config_digest, resolve
@@ -48,6 +48,10 @@ def test_the_byte_account_adds_up(config: EngineConfig) -> None:
     assert pools == groups == geometry_of(config).page_bytes
     assert rows["cache"] == config.cache.num_pages * pools == geometry_of(config).total_bytes
     assert rows["cache per full request"] == 64 * pools
+    fixed = fixed_bytes_of(config)
+    names = ("weights", "drafter weights", "rotary tables", "rows", "page tables")
+    assert tuple(rows[name] for name in names) == fixed
+    assert min(fixed) > 0
 
 
 def test_the_text_has_one_line_per_row(config: EngineConfig) -> None:

@@ -52,6 +52,12 @@ def test_a_wrong_type_names_field_value_and_what_is_allowed(
     assert allowed in message
 
 
+@pytest.mark.parametrize("value", [10**400, -(10**400), 10**5000], ids="abc")
+def test_a_number_beyond_every_float_is_refused_like_any_other(value: int) -> None:
+    with pytest.raises(CheckpointError, match="theta=.* is not supported; allowed: a finite number above 0"):
+        Fields({"theta": value}, "file.json").number("theta")
+
+
 def test_a_choice_does_not_confuse_true_with_one(fields: Fields) -> None:
     with pytest.raises(CheckpointError, match=r"flag=True is not supported; allowed: 1"):
         fields.choice("flag", (1,))
@@ -81,6 +87,8 @@ def test_what_nobody_took_is_reported_with_its_section(fields: Fields) -> None:
         ("", "may be half-written"),
         ("[1]", "holds a JSON list"),
         (b"\xff\xfe{", "cannot be read as text"),
+        ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "RecursionError"),
+        ('{"a": ' + "9" * 5000 + "}", "not a configuration that can be read"),
     ],
 )
 def test_a_broken_file_names_itself(tmp_path: Path, content: str | bytes, words: str) -> None:

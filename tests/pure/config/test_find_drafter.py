@@ -38,7 +38,9 @@ def test_a_head_inside_the_checkpoint_is_taken(checkpoint: Path, target: TargetS
 def test_a_head_beside_the_checkpoint_is_taken_when_it_fits(checkpoint: Path, target: TargetSpec) -> None:
     beside = write_head(checkpoint.parent / "eagle3", target)
     assert choose_drafter(None, checkpoint, target).folder == beside
-    assert "beside" in choose_drafter(None, checkpoint, target).note
+    note = choose_drafter(None, checkpoint, target).note
+    for words in ("without being asked for", str(beside), "beside the checkpoint", "drafter=none"):
+        assert words in note
 
 
 def test_a_foreign_head_beside_the_checkpoint_is_passed_over_with_a_reason(

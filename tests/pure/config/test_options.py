@@ -50,6 +50,21 @@ def test_a_bad_value_names_the_option_the_value_and_what_is_allowed(name: str, v
     assert OPTION_BY_NAME[name].flag in str(caught.value)
 
 
+@pytest.mark.parametrize("value", [10**400, -(10**400), 10**5000, -(10**5000)], ids="abcd")
+@pytest.mark.parametrize("name", ["drain_s", "port", "max_model_len"])
+def test_a_number_beyond_every_float_is_refused_like_any_other(name: str, value: int) -> None:
+    words = {"drain_s": "from 0 to 3600", "port": "from 0 to 65535", "max_model_len": "at least 2 that fits 64 bits"}
+    with pytest.raises(ConfigError, match=words[name]) as caught:
+        check_value(OPTION_BY_NAME[name], value)
+    assert str(caught.value).startswith(f"{name}=")
+
+
+def test_the_queue_may_be_empty() -> None:
+    assert check_value(OPTION_BY_NAME["max_queue"], 0) == 0
+    with pytest.raises(ConfigError, match="at least 0"):
+        check_value(OPTION_BY_NAME["max_queue"], -1)
+
+
 def test_auto_and_numbers_are_accepted_where_they_should_be() -> None:
     assert check_value(OPTION_BY_NAME["draft_len"], AUTO) == AUTO
     assert check_value(OPTION_BY_NAME["draft_len"], 0) == 0

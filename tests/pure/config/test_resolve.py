@@ -7,7 +7,9 @@ import pytest
 
 from slipstream.base.errors import CapacityError, CheckpointError, ConfigError
 from slipstream.base.switches import Switches
+from slipstream.config.bytes import target_weight_bytes
 from slipstream.config.checkpoint import read_target
+from slipstream.config.explain import fixed_bytes_of
 from slipstream.config.hardware import Hardware
 from slipstream.config.options import Options
 from slipstream.config.resolve import config_digest, resolve
@@ -46,12 +48,26 @@ def test_defaults_on_a_machine_without_options(with_head: Path) -> None:
     assert (scheduler.max_model_len, scheduler.max_num_seqs, scheduler.prefill_chunk_tokens) == (512, 16, 512)
     assert not scheduler.overlap
     assert (config.speculation.drafter, config.speculation.draft_len) == ("eagle3", 3)
-    assert config.speculation.verification == "coupled"
+    assert config.speculation.verification == "auto"
+    assert config.speculation.keeps_draft_probs
     assert config.speculation.eagle3 is not None
     server = config.server
     assert (server.host, server.port, server.served_model_name) == ("127.0.0.1", 8000, "tiny-model")
     assert (server.api_key, server.max_queue, server.drain_s) == (None, 256, 30.0)
     assert config.num_threads == 5
+
+
+@pytest.mark.parametrize("verification", ["auto", "coupled", "rejection"])
+def test_rows_have_room_for_the_distributions_of_drafts_only_if_they_can_be_needed(
+    with_head: Path, verification: str
+) -> None:
+    config = settle(with_head, verification=verification)
+    assert config.speculation.verification == verification
+    assert config.speculation.keeps_draft_probs == (verification != "coupled")
+    plain = settle(with_head, verification="coupled")
+    extra = fixed_bytes_of(config).rows - fixed_bytes_of(plain).rows
+    assert extra == (17 * 3 * 160 * 4 if verification != "coupled" else 0)
+    assert not settle(with_head, verification=verification, drafter="ngram").speculation.keeps_draft_probs
 
 
 def test_every_settled_value_has_an_origin(with_head: Path) -> None:
@@ -93,8 +109,7 @@ def test_the_longest_draft_is_allowed(with_head: Path) -> None:
         ({"draft_len": 2}, ("draft_len=2", "brings no supported drafter")),
         ({"draft_len": 17}, ("draft_len=17", "0 to 16")),
         ({"device": "cuda"}, ("device=cuda", "kernels for CUDA are not part of this release yet", "cpu")),
-        ({"tp": 2}, ("tp=2", "does not supervise more than one rank yet", "allowed: 1")),
-        ({"verification": "rejection"}, ("verification=rejection", "not supported yet", "use coupled")),
+        ({"tp": 3}, ("tp=3", "vocab_size=160 does not divide among 3 ranks", "allows tp of 1, 2, 4, 8")),
         ({"max_model_len": 513}, ("max_model_len=513", "512 positions")),
         ({"ngram_min": 5}, ("ngram_min=5", "ngram_max=4")),
         ({"drafter": "dspark"}, ("drafter=dspark", "not supported yet")),
@@ -112,6 +127,36 @@ def test_refused_options_say_why_and_what_to_do(
         assert word in str(caught.value)
 
 
+@pytest.mark.parametrize("drafter", ["none", "eagle3"])
+def test_ranks_share_cores_and_memory_and_split_the_heads(with_head: Path, drafter: str) -> None:
+    one, two = settle(with_head, drafter=drafter), settle(with_head, drafter=drafter, tp=2)
+    assert (one.parallel.tp_size, two.parallel.tp_size) == (1, 2)
+    assert (one.num_threads, two.num_threads) == (5, 2)
+    fields = {"kv_cache_bytes": 1_000_000, "drafter": drafter}
+    assert settle(with_head, tp=2, **fields).cache.num_pages > settle(with_head, **fields).cache.num_pages
+    scarce = msgspec.structs.replace(HARDWARE, available_memory_bytes=8_000_000)
+    with pytest.raises(CapacityError, match="only"):
+        settle(with_head, scarce, tp=2, kv_cache_bytes=4_000_000)
+    assert settle(with_head, scarce, tp=1, kv_cache_bytes=4_000_000).cache.num_pages > 0
+
+
+def test_weights_that_only_fit_once_are_refused_on_several_ranks(checkpoint: Path) -> None:
+    target = read_target(checkpoint)
+    once, twice = target_weight_bytes(target, "float32"), 2 * target_weight_bytes(target, "float32", 2)
+    assert once < twice, "norms, routers and index keys are on both ranks"
+    tight = msgspec.structs.replace(HARDWARE, available_memory_bytes=twice - 1)
+    with pytest.raises(CapacityError, match=f"need {twice} bytes as float32 on 2 ranks"):
+        settle(checkpoint, tight, tp=2)
+
+
+def test_the_check_of_ranks_is_a_switch(checkpoint: Path) -> None:
+    assert not settle(checkpoint).parallel.check_ranks
+    switches = Switches(check_ranks=True, given=frozenset({"check_ranks"}))
+    config = resolve(Options(model=str(checkpoint)), HARDWARE, switches)
+    assert config.parallel.check_ranks
+    assert dict(config.origins)["parallel.check_ranks"] == "switch"
+
+
 def test_idle_gpus_are_mentioned(checkpoint: Path) -> None:
     hardware = msgspec.structs.replace(HARDWARE, cuda_devices=("A", "B"))
     assert "2 CUDA devices stay idle" in dict(settle(checkpoint, hardware).notes)["model.device"]
@@ -125,6 +170,27 @@ def test_weights_and_cache_that_do_not_fit_are_refused_with_numbers(checkpoint: 
         settle(checkpoint, kv_cache_bytes=100_000)
     fitting = settle(checkpoint, kv_cache_bytes=100_000, max_model_len=32)
     assert fitting.cache.num_pages == 100_000 // (8 * (4 * 2 * 2 * 16 + 3 * 16) * 4)
+
+
+def test_rows_and_the_head_are_taken_off_before_the_cache_gets_its_bytes(with_head: Path) -> None:
+    fixed = fixed_bytes_of(settle(with_head))
+    assert fixed.rows > 17 * 512 * 8, "each row and the scratch row hold a history of the longest length"
+    exact = msgspec.structs.replace(HARDWARE, available_memory_bytes=fixed.total + 4_000_000)
+    assert settle(with_head, exact, kv_cache_bytes=4_000_000).cache.num_pages > 1
+    tight = msgspec.structs.replace(exact, available_memory_bytes=exact.available_memory_bytes - 1)
+    with pytest.raises(CapacityError, match="only 3999999 bytes of memory are free after weights and rows"):
+        settle(with_head, tight, kv_cache_bytes=4_000_000)
+    for options in ({"drafter": "none"}, {"max_num_seqs": 1}):
+        assert settle(with_head, tight, kv_cache_bytes=4_000_000, **options).cache.num_pages > 1
+
+
+def test_rows_that_do_not_fit_are_refused_with_the_whole_account(with_head: Path) -> None:
+    fixed = fixed_bytes_of(settle(with_head))
+    small = msgspec.structs.replace(HARDWARE, available_memory_bytes=fixed.total - 1)
+    with pytest.raises(CapacityError) as caught:
+        settle(with_head, small)
+    for word in (f"{fixed.total} bytes are needed", f"rows {fixed.rows}", "page tables", "lower max_num_seqs"):
+        assert word in str(caught.value)
 
 
 def test_bfloat16_halves_the_bytes(checkpoint: Path) -> None:
@@ -160,4 +226,8 @@ def test_the_digest_is_about_decisions_not_about_origins(checkpoint: Path) -> No
     config = settle(checkpoint)
     assert config_digest(config) == config_digest(settle(checkpoint, seed=0, max_queue=256))
     assert config_digest(config) != config_digest(settle(checkpoint, seed=1))
+    served = settle(checkpoint, api_key="secret", port=1, host="0.0.0.0", served_model_name="other", max_queue=7)
+    assert config_digest(config) == config_digest(served), (
+        "the server decides nothing, and its key is no one's business"
+    )
     assert msgspec.json.decode(msgspec.json.encode(config), type=EngineConfig) == config

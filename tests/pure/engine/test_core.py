@@ -102,3 +102,13 @@ def test_an_abort_ends_a_request_and_unknown_ones_are_ignored(overlap):
     while core.has_work:
         assert all(output.request_id == second.request_id for output in core.turn())
     assert core.stats().num_running == 0
+
+
+def test_closing_ends_what_the_runner_holds_once():
+    parts, closed = EngineLoop(is_overlapped=False, accept=accept_randomly(0)), []
+    core = EngineCore(parts.scheduler, parts.runner, overlap=False, on_close=lambda: closed.append(1))
+    core.submit(make_request("a", [3, 4, 5], seed=1))
+    assert core.request_ids == ("a",)
+    core.close()
+    core.close()
+    assert closed == [1]

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import signal
+import threading
 from contextlib import asynccontextmanager
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from slipstream.base.errors import (
     CapacityError,
     CheckpointError,
+    ContextLengthError,
     EngineError,
     OverloadedError,
     RequestError,
@@ -20,7 +22,7 @@ from slipstream.base.errors import (
 )
 from slipstream.engine import spawn
 from slipstream.frontend import async_llm as module
-from slipstream.frontend.async_llm import AsyncLLM
+from slipstream.frontend.async_llm import MAX_TEXT_WORK, AsyncLLM
 from slipstream.frontend.processor import TextParts
 from slipstream.wire.messages import Failed, Outputs, Progress, RequestOutput, Stopped
 from slipstream.wire.sampling_params import SamplingParams
@@ -216,11 +218,125 @@ def test_a_bad_request_costs_nothing():
     run(body)
 
 
-def test_a_long_prompt_is_tokenised_beside_the_loop():
+LONG_TEXT = "the quick brown fox " * 2000
+LARGE = {"max_model_len": 10**6, "num_cache_tokens": 10**6}
+
+
+def large_client(**facts) -> FakeClient:
+    return FakeClient(ScriptedEngine(fake_facts(**(LARGE | facts))))
+
+
+def hold(llm: AsyncLLM, monkeypatch) -> tuple[threading.Event, list[int]]:
+    """Make tokenising wait for the returned event; the list grows by one when it begins."""
+    let_go, begun = threading.Event(), []
+
+    def wait_first(tokenize):
+        def held(*args, **options):
+            begun.append(1)
+            assert let_go.wait(30), "the event loop stood still while a prompt was tokenised"
+            return tokenize(*args, **options)
+
+        return held
+
+    for name in ("tokenize", "tokenize_chat"):
+        monkeypatch.setattr(llm.processor, name, wait_first(getattr(llm.processor, name)))
+    return let_go, begun
+
+
+def opening(llm: AsyncLLM, is_chat: bool):
+    if is_chat:
+        return llm.open_chat([{"role": "user", "content": "A"}], LONG)
+    return llm.open(LONG_TEXT, SamplingParams(max_tokens=400, ignore_eos=True))
+
+
+async def until(condition) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("is_chat", [False, True])
+def test_the_loop_goes_on_while_a_prompt_is_tokenised(monkeypatch, is_chat):
+    """Tokenising ends only after the loop has taken a hundred turns; on the loop itself it would never end."""
+
     async def body():
-        async with serving(FakeClient(ScriptedEngine(fake_facts(max_model_len=10**6, num_cache_tokens=10**6)))) as llm:
-            text = "the quick brown fox " * 2000
-            assert (await read(llm.generate(text, SamplingParams(max_tokens=None)))) == text
+        async with serving(large_client()) as llm:
+            let_go, begun = hold(llm, monkeypatch)
+            task = asyncio.create_task(opening(llm, is_chat))
+            await until(lambda: begun)
+            for _ in range(100):
+                await asyncio.sleep(0)
+            let_go.set()
+            (await task).close()
+
+    run(body)
+
+
+@pytest.mark.parametrize("is_chat", [False, True])
+def test_a_client_that_leaves_keeps_its_place_until_its_prompt_is_tokenised(monkeypatch, is_chat):
+    async def body():
+        client = large_client(max_num_seqs=1)
+        async with serving(client, max_queue=0) as llm:
+            let_go, begun = hold(llm, monkeypatch)
+            task = asyncio.create_task(opening(llm, is_chat))
+            await until(lambda: begun)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            with pytest.raises(OverloadedError, match="1 requests run or wait"):
+                await opening(llm, is_chat)
+            let_go.set()
+            await until(lambda: llm._opening.num_held == 0)
+            (await opening(llm, is_chat)).close()
+            assert len(client.engine.submitted) == 1
+
+    run(body)
+
+
+def test_a_text_that_can_never_fit_takes_no_thread():
+    async def body():
+        async with serving(make_client()) as llm:
+            llm._opening.close()
+            with pytest.raises(ContextLengthError, match="bytes of text"):
+                await llm.open("x" * 10**6, LONG)
+
+    run(body)
+
+
+def test_other_work_on_text_is_bounded_and_takes_no_place_of_a_request(monkeypatch):
+    async def body():
+        async with serving(large_client(max_num_seqs=1), max_queue=0) as llm:
+            let_go = threading.Event()
+            tasks = [asyncio.create_task(llm.work_on_text(lambda: let_go.wait(30), 1)) for _ in range(MAX_TEXT_WORK)]
+            await until(lambda: llm._text_work.num_held == MAX_TEXT_WORK)
+            with pytest.raises(OverloadedError, match=f"{MAX_TEXT_WORK} texts"):
+                await llm.work_on_text(lambda: None, 1)
+            (await opening(llm, True)).close()
+            let_go.set()
+            assert all(await asyncio.gather(*tasks))
+
+    run(body)
+
+
+def test_without_a_queue_nothing_waits():
+    async def body():
+        async with serving(make_client(step_s=0.001), max_queue=0) as llm:
+            held = [await llm.open("ABC", LONG) for _ in range(4)]
+            with pytest.raises(OverloadedError, match="4 requests"):
+                await llm.open("A", LONG)
+            for generation in held:
+                generation.close()
+
+    run(body)
+
+
+def test_the_end_of_the_engine_can_be_waited_for():
+    async def body():
+        client = make_client()
+        async with serving(client) as llm:
+            task = asyncio.create_task(llm.wait_dead())
+            await asyncio.sleep(0.01)
+            assert not task.done()
+            client.tell(Failed(kind="KernelError", reason="it broke"))
+            assert str(await task) == "the engine died: it broke"
 
     run(body)
 

@@ -57,6 +57,7 @@ def test_speculation_is_counted():
     # A run that ends at an accepted draft returns no token of the target's own.
     num_possible = 1 + completion.num_verify_steps + completion.num_accepted
     assert num_possible - len(completion.token_ids) in (0, 1)
+    assert completion.num_emitted == len(completion.token_ids) - 1, "only the first token came from the prompt's pass"
 
 
 @pytest.mark.parametrize(
@@ -111,19 +112,54 @@ def test_the_death_of_the_engine_is_one_clear_error():
             llm.generate("A")
 
 
-def test_leaving_in_the_middle_aborts_what_runs():
-    class Interrupted(FakeSyncEngine):
-        def poll(self, timeout_s):
-            if self.engine.running:
-                raise KeyboardInterrupt
-            return super().poll(timeout_s)
+class Breaking(FakeSyncEngine):
+    """Raises when it is polled with work, and again when it is closed."""
 
-    engine = Interrupted(ScriptedEngine(fake_facts()))
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(ScriptedEngine(fake_facts()))
+        self.error = error
+        self.num_polls = 0
+
+    def poll(self, timeout_s):
+        self.num_polls += 1
+        if self.engine.running:
+            raise self.error
+        return super().poll(timeout_s)
+
+    def close(self) -> None:
+        super().close()
+        raise RuntimeError("the state is broken")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
+def test_leaving_in_the_middle_closes_the_llm_and_says_so_once(error):
+    engine = Breaking(error)
     llm = LLM.over(engine, TEXT)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(type(error)) as caught:
         llm.generate(["A", "B"])
-    assert engine.engine.running == {}
+    assert caught.value is error
+    assert caught.value.__notes__ == [
+        "slipstream: this LLM is closed and its running requests are lost; make a new one"
+    ]
+    assert engine.is_closed
+    num_polls = engine.num_polls
+    for _ in range(2):
+        with pytest.raises(EngineError, match=f"this LLM is closed since {type(error).__name__}.*make a new one"):
+            llm.generate("A")
+    assert engine.num_polls == num_polls
     llm.close()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a shape is wrong"), MemoryError(), ValueError("x")])
+def test_any_fault_of_a_step_is_one_clear_error_and_closes_the_llm(error):
+    engine = Breaking(error)
+    with LLM.over(engine, TEXT) as llm:
+        with pytest.raises(EngineError, match=f"{type(error).__name__}.*this LLM is closed.*make a new one") as caught:
+            llm.generate(["A", "B"])
+        assert caught.value.__cause__ is error
+        assert engine.is_closed
+        with pytest.raises(EngineError, match=f"closed since {type(error).__name__}"):
+            llm.chat([{"role": "user", "content": "A"}])
 
 
 def test_a_failed_request_is_reported_beside_the_others():
@@ -165,18 +201,20 @@ def test_options_reach_the_configuration(monkeypatch):
         seen["config"], seen["on_progress"] = config, on_progress
         return fake()
 
-    def resolve(options, hardware):
-        seen["options"], seen["hardware"] = options, hardware
+    def resolve(options, hardware, switches):
+        seen["options"], seen["hardware"], seen["switches"] = options, hardware, switches
         return FakeConfig(model=FakeModelSection(path=str(tiny_folder())))
 
     monkeypatch.setattr(llm_module, "start_inline", start_inline)
     monkeypatch.setattr(llm_module, "resolve", resolve)
+    monkeypatch.setenv("SLIPSTREAM_CHECK_RANKS", "1")
     with LLM("somewhere", drafter="ngram", draft_len=2, max_num_seqs=3, on_progress=print):
         pass
     options = seen["options"]
     assert (options.model, options.drafter, options.draft_len) == ("somewhere", "ngram", 2)
     assert (options.max_num_seqs, options.device, options.verification) == (3, "auto", "auto")
     assert seen["on_progress"] is print
+    assert seen["switches"].check_ranks
 
 
 def test_an_unknown_option_is_refused():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.base.errors import CheckpointError, ContextLengthError, RequestError
+from slipstream.base.errors import CheckpointError, ContextLengthError, RequestError, UnsupportedFeature
 from slipstream.frontend.processor import Processor, TextParts
 from slipstream.wire.codec import decode_to_engine, encode
 from slipstream.wire.messages import Submit
@@ -96,6 +96,7 @@ def test_prompts_are_text_or_ids():
         ([400], "token id 400; ids run from 0 to 399"),
         ([3, -1], "token id -1"),
         ([10**30], "token id 1000"),
+        ([10**5000], "token id of many digits"),
         ([1.0], "give text or"),
         ([True], "give text or"),
         (["a", 1], "give text or"),
@@ -107,6 +108,53 @@ def test_prompts_are_text_or_ids():
 def test_other_prompts_are_refused(prompt, says):
     with pytest.raises(RequestError, match=says):
         processor().tokenize(prompt)
+
+
+class Unusable:
+    """A tokenizer that fails the test when it is asked to encode."""
+
+    def __getattr__(self, name):
+        assert "encode" not in name, "a text that can never fit was tokenised"
+        return getattr(TEXT.tokenizer, name)
+
+
+LONGEST = TEXT.tokenizer.max_token_bytes
+
+
+def unusable(max_model_len: int) -> Processor:
+    parts = TextParts(Unusable(), TEXT.template)
+    return Processor(parts, fake_facts(max_model_len=max_model_len))
+
+
+@pytest.mark.parametrize(("letter", "num_bytes"), [("a", 1), ("é", 2), ("語", 3), ("🙂", 4), ("\ud800", 3)])
+def test_a_text_that_can_never_fit_is_refused_before_it_is_tokenised(letter, num_bytes):
+    """The limit is one of bytes, whatever the characters, and exact."""
+    limit = 12 * LONGEST
+    text = letter * (limit // num_bytes)
+    unusable(12).check_text((text,), "prompt")
+    for too_long in (text + "ab" * num_bytes, text * 100):
+        with pytest.raises(ContextLengthError, match=f"12 tokens hold {limit} at most") as caught:
+            unusable(12).tokenize(too_long)
+        assert (caught.value.param, caught.value.code) == ("prompt", "context_length_exceeded")
+    unusable(6).check_text((text,), "prompt", num_contexts=2)
+
+
+def test_the_texts_of_a_conversation_are_refused_by_their_sum():
+    half = "a" * (6 * LONGEST)
+    with pytest.raises(ContextLengthError, match="12 tokens hold") as caught:
+        unusable(12).tokenize_chat([{"role": "user", "content": half}, {"role": "user", "content": half, "name": "n"}])
+    assert (caught.value.param, caught.value.code) == ("messages", "context_length_exceeded")
+    with pytest.raises(ContextLengthError, match="12 tokens hold"):
+        unusable(12).tokenize_chat([{"role": "user", "content": half}], template_kwargs={"more": [half + "a"]})
+
+
+def test_a_long_list_of_ids_is_refused_by_its_length():
+    class Unread(list):
+        def __iter__(self):
+            raise AssertionError("the ids of a prompt that can never fit were looked at")
+
+    with pytest.raises(ContextLengthError, match="the prompt has 13 tokens"):
+        unusable(12).tokenize(Unread([1] * 13))
 
 
 def test_stop_token_ids_must_be_in_the_vocabulary():
@@ -139,3 +187,39 @@ def test_conversations_need_a_template(tmp_path):
     empty = Processor(TextParts.load(write_tiny_text(tmp_path / "empty", template="{# nothing #}")), fake_facts())
     with pytest.raises(RequestError, match="to nothing"):
         empty.tokenize_chat(messages)
+
+
+@pytest.mark.parametrize(
+    ("engine", "seed", "verification"),
+    [
+        ("auto", 5, "coupled"),
+        ("auto", 0, "coupled"),
+        ("auto", None, "rejection"),
+        ("coupled", None, "coupled"),
+        ("coupled", 5, "coupled"),
+        ("rejection", None, "rejection"),
+        ("rejection", 5, "rejection"),
+    ],
+)
+def test_a_seed_asks_for_the_same_text_unless_the_engine_was_told(engine: str, seed: int | None, verification: str):
+    assert make(3, SamplingParams(seed=seed), verification=engine).verification == verification
+
+
+def test_token_ids_of_every_wish_must_exist():
+    size = fake_facts().vocab_size
+    make(3, SamplingParams(logit_bias={size - 1: 1.0}, allowed_token_ids=[size - 1]))
+    for wish in ({"logit_bias": {size: 1.0}}, {"allowed_token_ids": [1, size]}):
+        with pytest.raises(RequestError, match=f"token id {size}") as caught:
+            make(3, SamplingParams(**wish))
+        assert caught.value.param == next(iter(wish))
+
+
+def test_bad_words_become_tokens():
+    request = make(3, SamplingParams(bad_words=["A"]))
+    assert request.bad_token_ids == (tuple(TEXT.tokenizer.encode("A", add_special_tokens=False)),)
+
+
+def test_more_than_one_answer_is_more_than_one_request():
+    with pytest.raises(UnsupportedFeature, match="n=2") as caught:
+        make(3, SamplingParams(n=2))
+    assert caught.value.param == "n"

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from slipstream.frontend.processor import Processor, TextParts
 from slipstream.frontend.stream import RequestStream
+from slipstream.harness.stats import acceptance_length
 from slipstream.wire.messages import RequestOutput
 from slipstream.wire.sampling_params import SamplingParams
 from support.fake_engine import fake_facts
@@ -92,6 +93,7 @@ def test_ids_text_logprobs_and_counts_agree_for_any_runs(text, stop, lens, endin
     assert stream.num_verify_steps == sum(1 for output in outputs[1 : len(deltas)] if output.token_ids)
     assert 0 <= stream.num_accepted <= stream.num_draft_tokens
     assert stream.num_accepted <= len(kept)
+    assert stream.num_emitted == len(kept) - len(deltas[0].token_ids)
 
 
 def test_a_stop_string_inside_a_run_cuts_ids_and_accepted_drafts():
@@ -106,6 +108,47 @@ def test_a_stop_string_inside_a_run_cuts_ids_and_accepted_drafts():
     assert second.finish_reason == "stop"
     assert second.stop_reason == "C"
     assert (stream.num_verify_steps, stream.num_draft_tokens, stream.num_accepted) == (1, 4, 2)
+    assert stream.num_emitted == 2, "the cut run gave its two accepted drafts and no token of the target's own"
+
+
+def test_a_stop_token_that_is_the_last_accepted_draft_counts_once():
+    """One prefill token, then one verify step that accepts two drafts, the second of which is the model's end."""
+    first, second = TOKENIZER.encode_plain("AB")
+    stream = make_stream()
+    stream.feed(RequestOutput(request_id="a", token_ids=(first,)))
+    end = RequestOutput(
+        request_id="a",
+        token_ids=(second, EOS),
+        num_draft_tokens=3,
+        num_accepted=2,
+        is_verify_step=True,
+        finish_reason="stop",
+    )
+    stream.feed(end)
+    assert acceptance_length(stream.num_verify_steps, stream.num_emitted) == 2.0
+
+
+def test_tokens_made_by_a_prefill_after_a_preemption_are_not_emitted_by_verify_steps():
+    ids = TOKENIZER.encode_plain("ABCDE")
+    stream = make_stream()
+    stream.feed(RequestOutput(request_id="a", token_ids=(ids[0],)))
+    stream.feed(
+        RequestOutput(
+            request_id="a", token_ids=(ids[1], ids[2]), num_draft_tokens=3, num_accepted=1, is_verify_step=True
+        )
+    )
+    stream.feed(RequestOutput(request_id="a", token_ids=(ids[3],)))
+    stream.feed(
+        RequestOutput(
+            request_id="a",
+            token_ids=(ids[4],),
+            num_draft_tokens=3,
+            is_verify_step=True,
+            finish_reason="length",
+            num_preemptions=1,
+        )
+    )
+    assert (stream.num_generated_tokens, stream.num_verify_steps, stream.num_emitted) == (5, 2, 3)
 
 
 def test_a_stop_string_wins_over_a_length_limit_in_the_same_run():
@@ -160,3 +203,40 @@ def test_errors_and_prefix_hits_are_passed_on():
     assert (delta.finish_reason, delta.error, stream.num_prefix_hit_tokens) == ("error", "NaN", 8)
     with pytest.raises(AssertionError, match="after the end"):
         stream.feed(RequestOutput(request_id="a"))
+
+
+def test_alternatives_are_cut_with_the_tokens_and_the_prompt_is_handed_on_once():
+    ids = TOKENIZER.encode_plain("ABCD")
+    tops = tuple(((id_, -0.5),) for id_ in ids)
+    stream = make_stream(stop=("C",), logprobs=1, prompt_logprobs=1)
+    output = RequestOutput(
+        request_id="a",
+        token_ids=tuple(ids),
+        logprobs=(-0.5,) * 4,
+        top_logprobs=tops,
+        prompt_logprobs=(-3.0,),
+        prompt_top_logprobs=(((9, -3.0),),),
+    )
+    delta = stream.feed(output)
+    assert delta.token_ids == tuple(ids[:3])
+    assert delta.top_logprobs == tops[:3]
+    assert (delta.prompt_logprobs, delta.prompt_top_logprobs) == ((-3.0,), (((9, -3.0),),))
+
+
+@pytest.mark.parametrize("run_lens", [[1], [2], [5], [7]])
+@pytest.mark.parametrize("min_tokens", range(8))
+def test_stop_strings_are_looked_for_behind_the_first_tokens_only(min_tokens: int, run_lens: list[int]):
+    """One token per letter; the stop string occurs twice."""
+    ids = TOKENIZER.encode_plain("ABABXYZ")
+    assert len(ids) == 7
+    stream = make_stream(stop=("AB",), min_tokens=min_tokens)
+    deltas = play(stream, make_outputs(ids, run_lens, "length"))
+    shown = "".join(delta.text for delta in deltas)
+    kept = [id_ for delta in deltas for id_ in delta.token_ids]
+    if min_tokens == 0:
+        assert (shown, kept) == ("", ids[:2])
+    elif min_tokens <= 2:
+        assert (shown, kept) == ("AB", ids[:4]), "a stop string begins behind the exempt tokens"
+    else:
+        assert (shown, kept) == ("ABABXYZ", ids)
+        assert stream.finish_reason == "length"

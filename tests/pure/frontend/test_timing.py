@@ -46,8 +46,23 @@ def test_a_request_without_tokens_has_no_decode_time():
     assert Timing(1.0).end_of(stream(), "abort", 3.0).after_first_token_s == 0.0
 
 
-@pytest.mark.parametrize(("times", "phases"), [((0.0, 0.0, 0.0), None), ((0.5, 0.0, 0.25), Phases(0.5, 0.0, 0.25))])
-def test_phases_come_with_the_engines_last_output(times, phases):
+@pytest.mark.parametrize(
+    ("num_tokens", "times", "phases"),
+    [
+        (0, (0.0, 0.0, 0.0), None),
+        (0, (0.5, 0.0, 0.0), Phases(0.5, None, None)),
+        (0, (0.5, 0.25, 0.0), Phases(0.5, 0.25, None)),
+        (1, (0.5, 0.25, 0.0), Phases(0.5, 0.25, 0.0)),
+        (2, (0.5, 0.25, 0.125), Phases(0.5, 0.25, 0.125)),
+    ],
+)
+def test_phases_come_with_the_engines_last_output(num_tokens, times, phases):
+    """What a request did not reach is not a time of zero."""
+    answered = stream()
+    if num_tokens:
+        answered.feed(RequestOutput(request_id="a", token_ids=(5,) * num_tokens))
     queue_s, prefill_s, decode_s = times
-    last = RequestOutput(request_id="a", queue_s=queue_s, prefill_s=prefill_s, decode_s=decode_s)
-    assert Timing.with_phases(Timing(1.0).end_of(stream(), "stop", 2.0), last).phases == phases
+    last = RequestOutput(request_id="a", queue_s=queue_s, prefill_s=prefill_s, decode_s=decode_s, num_preemptions=2)
+    end = Timing.with_phases(Timing(1.0).end_of(answered, "abort", 2.0), last)
+    assert end.phases == phases
+    assert end.num_preemptions == (None if phases is None else 2)

@@ -53,7 +53,7 @@ def answer(clock, *parts):
 USAGE = {
     "prompt_tokens": 5,
     "completion_tokens": 9,
-    "speculation": {"num_verify_steps": 3, "num_draft_tokens": 12, "num_accepted": 6},
+    "speculation": {"num_verify_steps": 3, "num_draft_tokens": 12, "num_accepted": 6, "num_emitted": 8},
 }
 
 
@@ -70,6 +70,7 @@ def test_a_stream_is_timed_and_counted():
     assert record.time_per_output_token_s == 1.0 / 8
     assert (record.num_prompt_tokens, record.num_output_tokens) == (5, 9)
     assert (record.num_verify_steps, record.num_draft_tokens, record.num_accepted) == (3, 12, 6)
+    assert record.num_emitted == 8
     assert (record.finish_reason, record.domain) == ("length", "code")
 
 
@@ -130,5 +131,5 @@ def test_the_first_listed_model_is_found():
 
 
 def test_usage_without_speculation_reads_as_zero():
-    assert read_speculation({}) == (0, 0, 0)
-    assert read_speculation({"speculation": {"num_accepted": True}}) == (0, 0, 0)
+    assert read_speculation({}) == (0, 0, 0, 0)
+    assert read_speculation({"speculation": {"num_accepted": True}}) == (0, 0, 0, 0)

@@ -67,6 +67,7 @@ def record(domain, *, error=None, accepted=4):
         num_verify_steps=4,
         num_draft_tokens=8,
         num_accepted=accepted,
+        num_emitted=accepted + 3,
         error=error,
     )
 
@@ -76,7 +77,7 @@ def test_statistics_leave_failed_requests_out_and_count_them():
     assert (report.num_requests, report.num_failed, report.first_error) == (3, 1, "boom")
     assert report.num_output_tokens == 22
     assert report.output_tokens_per_s == 11.0
-    assert report.acceptance_length == 1 + 12 / 8
+    assert report.acceptance_length == (7 + 11) / 8
     assert report.draft_acceptance_rate == 12 / 16
     assert report.ttft_ms is not None
     assert report.ttft_ms.p50 == pytest.approx(100.0)
@@ -88,7 +89,7 @@ def test_statistics_leave_failed_requests_out_and_count_them():
 
 def test_domains_are_reported_apart():
     reports = report_by_domain([record("a"), record("b", accepted=8)], 1.0)
-    assert {domain: report.acceptance_length for domain, report in reports.items()} == {"a": 2.0, "b": 3.0}
+    assert {domain: report.acceptance_length for domain, report in reports.items()} == {"a": 7 / 4, "b": 11 / 4}
 
 
 def test_a_run_without_results_has_no_statistics():

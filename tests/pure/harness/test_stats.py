@@ -40,9 +40,10 @@ def test_no_values_have_no_summary_and_no_percentile():
         percentile([1.0], 1.5)
 
 
-def test_acceptance_length_counts_the_targets_own_token():
-    assert acceptance_length(10, 0) == 1.0
-    assert acceptance_length(10, 25) == 3.5
+def test_acceptance_length_is_emitted_tokens_per_verify_step():
+    assert acceptance_length(10, 10) == 1.0
+    assert acceptance_length(10, 35) == 3.5
     assert acceptance_length(0, 0) is None
+    assert acceptance_length(3, 0) is None, "a server that counts steps but not tokens has not told"
     assert draft_acceptance_rate(30, 15) == 0.5
     assert draft_acceptance_rate(0, 0) is None

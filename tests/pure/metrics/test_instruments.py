@@ -38,7 +38,7 @@ def end(**changes) -> RequestEnd:
         "e2e_s": 2.0,
         "after_first_token_s": 1.0,
         "num_verify_steps": 2,
-        "num_accepted": 2,
+        "num_emitted": 3,
     }
     return RequestEnd(**(fields | changes))
 
@@ -105,7 +105,7 @@ def test_the_end_of_a_request_is_observed():
         "vllm:request_prefill_time_seconds": 0.25,
         "vllm:request_decode_time_seconds": 1.25,
         "vllm:request_inference_time_seconds": 1.5,
-        "slipstream:request_acceptance_length": 2.0,
+        "slipstream:request_acceptance_length": 1.5,
     }
     assert {name: found[f"{name}_sum", ()] for name in sums} == pytest.approx(sums)
     assert found["vllm:request_success_total", (("finished_reason", "stop"),)] == 1
@@ -114,12 +114,61 @@ def test_the_end_of_a_request_is_observed():
 
 def test_what_a_request_did_not_reach_is_not_observed():
     instruments = make()
-    instruments.observe_end(end(finish_reason="abort", num_generated_tokens=0, num_verify_steps=0, num_accepted=0))
+    instruments.observe_end(end(finish_reason="abort", num_generated_tokens=0, num_verify_steps=0, num_emitted=0))
     found = samples(instruments)
     assert found["vllm:request_success_total", (("finished_reason", "abort"),)] == 1
     for name in ("request_queue_time_seconds", "request_time_per_output_token_seconds"):
         assert found[f"vllm:{name}_count", ()] == 0
     assert found["slipstream:request_acceptance_length_count", ()] == 0
+
+
+@pytest.mark.parametrize(
+    ("phases", "counts"),
+    [
+        (Phases(0.5, None, None), (1, 0, 0, 0)),
+        (Phases(0.5, 0.25, None), (1, 1, 1, 0)),
+        (Phases(1, 2, 0.0), (1, 1, 1, 1)),
+    ],
+)
+def test_a_phase_that_was_not_reached_is_not_observed_as_zero(phases, counts):
+    instruments = make()
+    instruments.observe_end(end(finish_reason="abort", num_generated_tokens=0, phases=phases))
+    found = samples(instruments)
+    names = ("queue", "prefill", "inference", "decode")
+    assert tuple(found[f"vllm:request_{name}_time_seconds_count", ()] for name in names) == counts
+
+
+def test_preemptions_are_observed_per_request():
+    instruments = make()
+    instruments.observe_end(end(num_preemptions=3))
+    instruments.observe_end(end(num_preemptions=0))
+    instruments.observe_end(end())
+    found = samples(instruments)
+    assert found["vllm:request_num_preemptions_sum", ()] == 3
+    assert found["vllm:request_num_preemptions_count", ()] == 2
+    assert found["vllm:request_num_preemptions_bucket", (("le", "0.0"),)] == 1
+
+
+def test_prompt_tokens_by_source_add_up():
+    instruments = make()
+    instruments.follow(EngineStats(num_prompt_tokens=10, num_cached_prompt_tokens=4, num_prefix_hit_tokens=9))
+    instruments.follow(EngineStats(num_prompt_tokens=30, num_cached_prompt_tokens=9, num_prefix_hit_tokens=9))
+    found = samples(instruments)
+    by_source = {
+        source: found["vllm:prompt_tokens_by_source_total", (("source", source),)]
+        for source in ("local_compute", "local_cache_hit")
+    }
+    assert by_source == {"local_compute": 21, "local_cache_hit": 9}
+    assert sum(by_source.values()) == found["vllm:prompt_tokens_total", ()]
+    assert found["vllm:prompt_tokens_cached_total", ()] == 9
+
+
+def test_corrupted_and_waiting_requests():
+    instruments = make()
+    instruments.follow(EngineStats(num_corrupted_requests=2, num_waiting=5))
+    found = samples(instruments)
+    assert found["vllm:corrupted_requests_total", ()] == 2
+    assert found["vllm:num_requests_waiting_by_reason", (("reason", "capacity"),)] == 5
 
 
 def test_latencies_are_observed_under_both_names():

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from slipstream.base.errors import ContextLengthError, RequestError
+from slipstream.cache.logical.prefix import PrefixIndex
 from slipstream.scheduler.admission import make_room
 from slipstream.scheduler.lifecycle import Decoding
 from support.fake_runner import EngineLoop, make_request
@@ -146,6 +147,34 @@ def test_a_stalled_head_is_tried_again_when_pages_move_or_the_head_changes():
     assert rows_of(plan) == [1]
     loop.run()
     loop.assert_idle()
+
+
+def test_a_head_that_waits_for_budget_does_not_hash_its_prompt_at_every_step(monkeypatch):
+    """A long stored prefix is looked up once; each further step asks for the page after it only."""
+    loop = EngineLoop(num_pages=200, draft_len=0, prefill_chunk_tokens=8, max_model_len=512)
+    stored = [number % 83 for number in range(160)]
+    loop.submit(make_request("a", stored, max_tokens=2))
+    loop.run()
+    num_found: list[int] = []
+    find = PrefixIndex.find
+    monkeypatch.setattr(PrefixIndex, "find", lambda *given: num_found.append(1) or find(*given))
+    older = make_request("b", [89 - number % 7 for number in range(80)], max_tokens=2)
+    head = make_request("c", [*stored, *(number % 79 for number in range(100))], max_tokens=2)
+    loop.submit(older)
+    loop.turn()
+    loop.submit(head)
+    counts: list[int] = []
+    while loop.scheduler.num_waiting:
+        num_found.clear()
+        loop.turn()
+        counts.append(len(num_found))
+    assert len(counts) > 5, "the head did not wait: the test would prove little"
+    assert counts[0] == 160 // 4 + 1
+    assert max(counts[1:-1]) == 1
+    assert counts[-1] == 2, "the step that admits it looks once more when it takes the pages"
+    loop.run()
+    loop.assert_finished(older, head)
+    assert loop.outputs["c"][0].num_prefix_hit_tokens == 160
 
 
 @pytest.mark.parametrize("is_overlapped", [False, True])

@@ -89,6 +89,7 @@ def test_logits_that_are_not_finite_end_one_request_and_forget_its_pages():
     assert (output.token_ids, output.finish_reason) == ((), "error")
     assert output.error is not None
     assert "not finite" in output.error
+    assert loop.scheduler.stats().num_corrupted_requests == 1
     assert loop.cache.match(bad.prompt_token_ids).num_tokens == 0
     assert loop.cache.match(good.prompt_token_ids).num_tokens > 0
 
@@ -155,6 +156,7 @@ def test_times_and_prefix_hits_are_reported_once():
     loop.run()
     loop.submit(second)
     loop.run()
+    assert loop.scheduler.stats().num_cached_prompt_tokens == 8
     news = loop.outputs["a"]
     assert [output.num_prefix_hit_tokens for output in loop.outputs["b"]] == [8, 0, 0]
     assert (news[-1].queue_s, news[-1].prefill_s, news[-1].decode_s) == (3.0, 2.0, 2.0)
@@ -172,3 +174,17 @@ def test_pages_are_published_for_prompt_and_answer():
     assert len(history) == 19
     # The last token is returned, but nothing computed it: 18 tokens fill four pages.
     assert loop.cache.match((*history, 0, 0)).num_tokens == 16
+
+
+def test_alternatives_are_cut_like_tokens():
+    loop = decoding_loop(max_tokens=3, logprobs=1)
+    tops = (((10, -1.0),), ((11, -2.0),), ((12, -3.0),))
+    output = answer(loop, 10, 11, 12, logprobs=(-1.0, -2.0, -3.0), top_logprobs=tops)
+    assert (output.top_logprobs, output.finish_reason) == (tops[:2], "length")
+    loop.assert_idle()
+
+
+def test_alternatives_must_fit_the_tokens():
+    loop = decoding_loop(max_tokens=9)
+    with pytest.raises(EngineError, match="2 logprobs"):
+        answer(loop, 10, 11, 12, top_logprobs=((), ()))

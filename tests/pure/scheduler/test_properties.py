@@ -227,9 +227,9 @@ class HastyCache(CacheManager):
             self.publish(row, self.prompts[row], len(self.prompts[row]))
         return is_given
 
-    def match(self, token_ids):
+    def find(self, token_ids, known=None):
         self.latest = list(token_ids)
-        return super().match(token_ids)
+        return super().find(token_ids, known)
 
     def attach(self, row, hit):
         self.__dict__.setdefault("prompts", {})[row] = self.latest

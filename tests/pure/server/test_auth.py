@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from slipstream.base.errors import ConfigError
+from slipstream.server.auth import ApiKeyCheck
 from support.http_world import error_of, run, world
 
 KEY = "geheim-é"
@@ -35,6 +37,22 @@ def test_with_the_key_it_passes(scheme):
             error_of(await w.client.get("/nothing", headers=headers), 404)
 
     run(body)
+
+
+@pytest.mark.parametrize("key", [" k", "k\n", "\tk "])
+def test_white_space_around_the_configured_key_does_not_lock_out(key):
+    async def body():
+        async with world(api_key=key) as w:
+            for value in ("Bearer k", "Bearer  k "):
+                assert (await w.client.get("/v1/models", headers={"authorization": value})).status_code == 200
+
+    run(body)
+
+
+@pytest.mark.parametrize("key", ["", "  "])
+def test_an_empty_key_lets_nobody_in_unasked(key):
+    with pytest.raises(ConfigError, match="API key is empty"):
+        ApiKeyCheck(app=None, api_key=key)
 
 
 @pytest.mark.parametrize("path", ["/health", "/metrics"])

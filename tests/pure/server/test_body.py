@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
+from fastapi import Request
+from starlette.requests import ClientDisconnect
 
+from slipstream.base.errors import OverloadedError, RequestError
+from slipstream.server.body import BodyBudget, read_object
+from slipstream.server.errors import RefusedRequest
 from support.http_world import error_of, live_world, run, world
 
 BODY = json.dumps({"model": "tiny", "prompt": "ABC"}).encode()
@@ -73,5 +79,73 @@ def test_a_long_body_on_a_socket_gets_its_answer():
             )
             error_of(reply, 413)
             assert (await w.complete()).status_code == 200
+
+    run(body)
+
+
+def test_all_bodies_together_have_a_limit():
+    budget = BodyBudget(10)
+    budget.take(6)
+    budget.take(4)
+    with pytest.raises(OverloadedError, match="10 bytes are being read"):
+        budget.take(1)
+    budget.give_back(4)
+    budget.take(4)
+
+
+def read(pieces, budget, max_body_bytes=100):
+    """Read a body that arrives in pieces; after the last of them the client is gone, unless it is the end."""
+    left = [{"type": "http.request", "body": piece, "more_body": more} for piece, more in pieces]
+
+    async def receive():
+        return left.pop(0) if left else {"type": "http.disconnect"}
+
+    return asyncio.run(read_object(Request({"type": "http", "headers": []}, receive), max_body_bytes, budget))
+
+
+def test_a_body_counts_only_while_it_is_read():
+    budget = BodyBudget(10)
+    for _ in range(5):
+        assert read([(b'{"a":', True), (b"1}", False)], budget) == {"a": 1}
+        assert budget.num_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("pieces", "max_body_bytes", "error"),
+    [
+        ([(b'{"a":1', True), (b"23456}", False)], 100, OverloadedError),
+        ([(b'{"a":1', True), (b"2}", False)], 7, RefusedRequest),
+        ([(b'{"a":1', True)], 100, ClientDisconnect),
+        ([(b'{"a":', False)], 100, RequestError),
+    ],
+)
+def test_a_body_that_is_not_read_to_its_end_gives_its_bytes_back(pieces, max_body_bytes, error):
+    budget = BodyBudget(10)
+    with pytest.raises(error):
+        read(pieces, budget, max_body_bytes)
+    assert budget.num_bytes == 0
+
+
+def test_a_server_that_reads_too_much_says_so():
+    async def body():
+        async with world() as w:
+            budgets = []
+            take = BodyBudget.take
+
+            def full(self, num_bytes):
+                budgets.append(self)
+                self._max_bytes = 3
+                take(self, num_bytes)
+
+            BodyBudget.take = full
+            try:
+                reply = await w.client.post("/v1/completions", content=BODY)
+                other = await w.client.post("/tokenize", content=BODY)
+            finally:
+                BodyBudget.take = take
+            error_of(other, 503)
+            assert "are being read" in error_of(reply, 503)["message"]
+            assert reply.headers["retry-after"]
+            assert budgets[0] is budgets[1], "all routes share one budget"
 
     run(body)

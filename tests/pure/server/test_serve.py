@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -14,10 +15,11 @@ from contextlib import contextmanager
 import httpx
 import msgspec
 import pytest
+import uvicorn
 
 from slipstream.base.errors import ConfigError
-from slipstream.server.serve import bind
-from support.fake_engine import FakeConfig, FakeModelSection, FakeServerSection
+from slipstream.server.serve import MAX_CONNECTIONS, bind, http_config, serve
+from support.fake_engine import FakeConfig, FakeModelSection, FakeParallelSection, FakeServerSection
 from support.processes import is_alive, python_path, wait_until
 from support.tiny_text import tiny_folder
 
@@ -53,6 +55,12 @@ def server(path: str | None = None, section: dict | None = None, **fields):
         finally:
             if process.poll() is None:
                 process.kill()
+
+
+def test_more_than_one_rank_is_refused_with_the_reason():
+    config = FakeConfig(model=FakeModelSection(path="nowhere"), parallel=FakeParallelSection(tp_size=2))
+    with pytest.raises(ConfigError, match="tp=2: a server runs one rank, because ranks are not supervised.*allowed: 1"):
+        serve(config)
 
 
 def test_the_port_is_bound_before_the_model_is_loaded():
@@ -163,7 +171,7 @@ def test_an_engine_that_cannot_start_ends_the_server_with_its_reason(fields, say
         assert wait_until(lambda: not is_alive(engine))
 
 
-def test_the_engines_death_shows_in_health():
+def test_the_engines_death_shows_in_health_and_ends_the_server():
     with server() as s:
         engine = int(s.until("engine"))
         url = s.until("ready")
@@ -172,8 +180,25 @@ def test_the_engines_death_shows_in_health():
         told = httpx.get(f"{url}/health").json()
         assert told["status"] == "dead"
         assert "SIGKILL" in told["reason"]
+        reply = httpx.post(f"{url}/v1/completions", json={"prompt": "A"})
+        assert reply.status_code == 503
+        assert "SIGKILL" in reply.json()["error"]["message"]
+        assert s.until("error").startswith("EngineError the engine died: ")
+        assert s.process.wait(20) == 2
+
+
+def test_a_death_while_draining_is_no_success():
+    with server(step_s=0.05, section={"drain_s": 60}) as s:
+        engine = int(s.until("engine"))
+        url = s.until("ready")
+        answers, asking = ask(url)
         s.process.send_signal(signal.SIGTERM)
-        s.until("ended")
+        assert wait_until(lambda: httpx.get(f"{url}/health").json()["status"] == "draining")
+        os.kill(engine, signal.SIGKILL)
+        asking.join()
+        assert answers[0].status_code == 500
+        assert s.until("error").startswith("EngineError the engine died: ")
+        assert s.process.wait(20) == 2
 
 
 def test_a_taken_port_is_told_before_anything_starts():
@@ -192,6 +217,33 @@ def test_addresses_that_cannot_be_bound_are_named():
         bind("192.0.2.1", 0)
     with bind("127.0.0.1", 0) as listener:
         assert listener.getsockname()[1] > 0
+
+
+async def answer_ok(scope, receive, send):
+    del scope, receive
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.mark.parametrize(("num_idle", "status"), [(0, 200), (2, 200), (3, 503)])
+def test_connections_have_a_limit(num_idle, status):
+    async def body():
+        listener = bind("127.0.0.1", 0)
+        address = listener.getsockname()
+        one = uvicorn.Server(http_config(answer_ok, max_connections=3))
+        serving = asyncio.create_task(one._serve([listener]))
+        idle = [await asyncio.open_connection(*address) for _ in range(num_idle)]
+        while len(one.server_state.connections) < num_idle:
+            await asyncio.sleep(0.001)
+        async with httpx.AsyncClient() as client:
+            assert (await client.get(f"http://127.0.0.1:{address[1]}/")).status_code == status
+        for _, writer in idle:
+            writer.close()
+        one.should_exit = True
+        await serving
+
+    asyncio.run(asyncio.wait_for(body(), 30))
+    assert http_config(answer_ok).limit_concurrency == MAX_CONNECTIONS + 1
 
 
 def test_a_killed_server_leaves_no_engine():

@@ -95,11 +95,41 @@ def test_template_variables_reach_the_template():
     assert template().render(user("x"), template_kwargs={"thinking_mode": "disabled"}).endswith("ai\n</mm:think>")
 
 
-@pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt", "bos_token"])
+@pytest.mark.parametrize(
+    "name",
+    ["messages", "tools", "add_generation_prompt", "bos_token", "self", "raise_exception", "strftime_now", "range"],
+)
 def test_reserved_variables_are_refused(name):
     with pytest.raises(RequestError, match=name) as caught:
         template().encode(user("x"), template_kwargs={name: "y"})
     assert caught.value.param == "chat_template_kwargs"
+
+
+def test_a_variable_cannot_complete_a_control_token():
+    """A template may wrap a variable in brackets of its own; what the caller wrote stays text all the same."""
+    source = "{{ '<' ~ mode ~ '>' }}{{ '[e' ~ deep.list[0] ~ '[' }}{% for key in deep %}{{ '<tool' ~ key }}{% endfor %}"
+    chosen = {"mode": "mm:think", "deep": {"list": ["~"], "_call>": 1}}
+    ids = template(source).encode(user("x"), template_kwargs=chosen)
+    assert set(ids).isdisjoint(TOKENIZER.control_ids.values())
+    assert TOKENIZER.decode(ids, skip_special_tokens=False) == "<mm:think>[e~[<toollist<tool_call>"
+
+
+@pytest.mark.parametrize("value", ["no_think", "think", "b", "enabled", "~", "a/b"])
+def test_a_template_compares_variables_by_what_the_caller_wrote(value):
+    source = (
+        f"{{% set known = '{value}' %}}{{{{ mode == known }}}} {{{{ known == mode }}}} {{{{ mode != known }}}} "
+        "{{ mode in ['x', known] }} {{ mode == deep.mode }} {{ {known: 5}[mode] }} {{ deep[known] }} {{ mode == 'x' }}"
+    )
+    text = template(source).render(user("x"), template_kwargs={"mode": value, "deep": {"mode": value, value: 7}})
+    assert text == "True True False True True 5 7 False"
+
+
+def test_deep_variables_are_the_requests_fault():
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(RequestError, match="RecursionError"):
+        template().encode(user("x"), template_kwargs={"thinking_mode": deep})
 
 
 @pytest.mark.parametrize("value", ["a]~b]b", {"deep": ["[e~["]}, {"<mm:think>": 1}])

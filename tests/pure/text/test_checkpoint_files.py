@@ -25,6 +25,7 @@ from slipstream.text.checkpoint_files import (
         (b"[1]", "not an object"),
         (b"\xff\xfe", "not UTF-8"),
         (b"[" * 100_000, "not complete JSON"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "not complete JSON"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
     ],
 )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.base.errors import RequestError, UnsupportedFeature
-from slipstream.text.messages import ROLES, parse_messages
+from slipstream.text.messages import MAX_MESSAGES, ROLES, parse_messages
 from support.profiles import relaxed
 
 json_values = st.recursive(
@@ -20,6 +20,33 @@ near_messages = st.lists(
     st.dictionaries(keys, st.one_of(json_values, st.sampled_from(ROLES), st.just([{"type": "text", "text": "x"}]))),
     max_size=3,
 )
+
+
+class Unread:
+    """An item that fails the test when it is looked at."""
+
+    @property
+    def __class__(self):
+        raise AssertionError("an item was looked at before the items were counted")
+
+
+def test_too_many_messages_are_counted_and_not_read():
+    with pytest.raises(RequestError, match=f"{MAX_MESSAGES + 1} messages: give at most {MAX_MESSAGES}") as caught:
+        parse_messages([Unread()] * (MAX_MESSAGES + 1))
+    assert caught.value.param == "messages"
+
+
+def test_too_many_parts_are_counted_over_all_messages_and_not_read():
+    message = {"role": "user", "content": [Unread()] * (MAX_MESSAGES // 2 + 1)}
+    with pytest.raises(RequestError, match=f"{MAX_MESSAGES + 2} parts of content") as caught:
+        parse_messages([message, message])
+    assert caught.value.param == "messages"
+
+
+def test_as_many_as_allowed_are_read():
+    assert len(parse_messages([{"role": "user", "content": [{"type": "text", "text": "x"}]}] * MAX_MESSAGES)) == (
+        MAX_MESSAGES
+    )
 
 
 @relaxed

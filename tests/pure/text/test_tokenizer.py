@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import decoders, models, pre_tokenizers
+from tokenizers import decoders, models, pre_tokenizers, processors
 
 from slipstream.base.errors import CheckpointError, RequestError
 from slipstream.text.tokenizer import Tokenizer
@@ -29,6 +30,50 @@ def test_encode_and_decode_equal_the_library(text):
     ids = TOKENIZER.encode(text)
     assert ids == REFERENCE.encode(text, add_special_tokens=False).ids
     assert TOKENIZER.decode(ids, skip_special_tokens=False) == text
+
+
+def test_other_threads_run_while_a_long_text_is_encoded():
+    """A call that holds the interpreter lock lets another thread take one or two turns, before and after it."""
+    text = "the quick brown fox " * 100_000
+    num_turns, is_over = 0, threading.Event()
+
+    def take_turns():
+        nonlocal num_turns
+        while not is_over.wait(0.001):
+            num_turns += 1
+
+    thread = threading.Thread(target=take_turns)
+    thread.start()
+    try:
+        before = num_turns
+        TOKENIZER.encode(text)
+        during = num_turns - before
+    finally:
+        is_over.set()
+        thread.join()
+    assert during > 10
+
+
+@pytest.mark.parametrize("text", ["", " ", "a", "é🙂", "]~b]", "x" * 1000])
+@pytest.mark.parametrize("add_special_tokens", [False, True])
+def test_encoding_equals_the_librarys_call_for_one_text(text, add_special_tokens):
+    backend = tokenizers.Tokenizer.from_str(backend_json())
+    backend.post_processor = processors.TemplateProcessing(
+        single="]~!b[ $A", special_tokens=[("]~!b[", backend.token_to_id("]~!b["))]
+    )
+    expected = backend.encode(text, add_special_tokens=add_special_tokens).ids
+    assert Tokenizer(backend).encode(text, add_special_tokens=add_special_tokens) == expected
+
+
+def test_the_longest_token_bounds_every_text():
+    lengths = [len(TOKENIZER.token_bytes(id_)) for id_ in range(TOKENIZER.vocab_size)]
+    assert TOKENIZER.max_token_bytes == max(lengths) == len("]<]start of image[>[")
+
+
+@relaxed
+@given(texts)
+def test_a_text_has_no_fewer_tokens_than_its_bytes_need(text):
+    assert len(text.encode()) <= len(TOKENIZER.encode(text)) * TOKENIZER.max_token_bytes
 
 
 @relaxed

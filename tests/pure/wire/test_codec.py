@@ -44,8 +44,16 @@ samplings = st.builds(
     stop=st.lists(st.text(min_size=1, max_size=5), max_size=3).map(tuple),
     stop_token_ids=ids,
     ignore_eos=st.booleans(),
-    logprobs=st.sampled_from([None, 0]),
+    logprobs=st.sampled_from([None, 0, 20]),
+    repetition_penalty=st.floats(0.01, 100),
+    presence_penalty=st.floats(-2, 2),
+    logit_bias=st.dictionaries(st.integers(0, 2**31), st.floats(-100, 100), max_size=3),
+    allowed_token_ids=st.one_of(st.none(), st.lists(st.integers(0, 2**31), min_size=1, max_size=3)),
+    bad_words=st.lists(st.text(min_size=1, max_size=5), max_size=3).map(tuple),
+    prompt_logprobs=st.sampled_from([None, 0, 20]),
 )
+sequences = st.lists(ids, max_size=3).map(tuple)
+alternatives = st.lists(st.lists(st.tuples(st.integers(0, 9), floats), max_size=3).map(tuple), max_size=3).map(tuple)
 requests = st.builds(
     Request,
     request_id=text,
@@ -56,6 +64,8 @@ requests = st.builds(
     stop_token_ids=ids,
     eos_token_ids=ids,
     arrival_s=floats,
+    verification=st.sampled_from(["coupled", "rejection"]),
+    bad_token_ids=sequences,
 )
 outputs = st.builds(
     RequestOutput,
@@ -68,6 +78,9 @@ outputs = st.builds(
     finish_reason=st.sampled_from([None, "stop", "length", "abort", "error"]),
     stop_reason=st.one_of(st.none(), st.integers(0, 2**31)),
     error=st.one_of(st.none(), text),
+    top_logprobs=alternatives,
+    prompt_logprobs=st.lists(st.floats(), max_size=3).map(tuple),
+    prompt_top_logprobs=alternatives,
 )
 stats = st.builds(EngineStats, num_running=st.integers(0, 99), num_accepted_per_position=ids)
 count = st.integers(0, 2**40)

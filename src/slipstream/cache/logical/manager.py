@@ -23,7 +23,7 @@ NO_STEP = -1
 
 @dataclass(frozen=True, eq=False)
 class PrefixHit:
-    """Pages found by content, held until they are attached to a row or unpinned.
+    """Pages found by content; `match` holds them until they are attached to a row or unpinned.
 
     Args:
         num_tokens: a multiple of the page size, below the length that was asked for.
@@ -118,25 +118,47 @@ class CacheManager:
 
     # -- a row's life
 
-    def match(self, token_ids: Sequence[int]) -> PrefixHit:
+    def match(self, token_ids: Sequence[int], known: PrefixHit | None = None) -> PrefixHit:
         """Find the longest stored prefix in whole pages and hold it.
 
-        At least one token is left to compute, so a hit covers at most (len - 1) // page_size pages. The caller
-        passes the hit on to `attach` or `unpin`.
+        The caller passes the hit on to `attach` or `unpin`.
+
+        Args:
+            token_ids: the known tokens of a request.
+            known: see `find`.
         """
-        nodes: list[PrefixNode] = []
-        if self._is_prefix_on:
-            tail = None
-            for number in range((len(token_ids) - 1) // self.page_size):
-                tail = self._prefix.find(tail, self._pack(token_ids, number))
-                if tail is None:
-                    break
-                nodes.append(tail)
-        for node in nodes:
-            self._hold(node.bundle)
-        hit = PrefixHit(len(nodes) * self.page_size, tuple(node.bundle for node in nodes), nodes[-1] if nodes else None)
+        hit = self.find(token_ids, known)
+        # INVARIANT: a node that is alive has only live ones before it.
+        assert hit.tail is None or hit.tail.is_alive
+        for bundle in hit.bundles:
+            self._hold(bundle)
         self._hits.add(hit)
         return hit
+
+    def find(self, token_ids: Sequence[int], known: PrefixHit | None = None) -> PrefixHit:
+        """Find the longest stored prefix in whole pages, and hold nothing: the next change of the index may end it.
+
+        At least one token is left to compute, so a hit covers at most (len - 1) // page_size pages.
+
+        Args:
+            token_ids: the known tokens of a request.
+            known: an earlier result for the same tokens, or for a beginning of them. While its pages are in the index,
+                only the pages after it are hashed.
+        """
+        most = (len(token_ids) - 1) // self.page_size if self._is_prefix_on else 0
+        tail = None if known is None else known.tail
+        if known is not None and (len(known.bundles) > most or (tail is not None and not tail.is_alive)):
+            known, tail = None, None
+        bundles = list(known.bundles) if known is not None else []
+        for number in range(len(bundles), most):
+            node = self._prefix.find(tail, self._pack(token_ids, number))
+            if node is None:
+                break
+            bundles.append(node.bundle)
+            tail = node
+        if known is not None and len(bundles) == len(known.bundles):
+            return known
+        return PrefixHit(len(bundles) * self.page_size, tuple(bundles), tail)
 
     def unpin(self, hit: PrefixHit) -> None:
         """Let go of a hit that will not be used."""
@@ -208,13 +230,16 @@ class CacheManager:
             table.num_published, table.tail = number + 1, node
 
     def forget(self, row: int) -> None:
-        """Take the pages that the row wrote out of the index: their content is not to be trusted.
+        """Take all pages of the row out of the index, found ones included: their content is not to be trusted.
 
-        Pages that follow them in the index go as well; whoever holds one keeps it.
+        What made a result not finite may have been written by an earlier request. Pages that follow them in the index
+        go as well; whoever holds one keeps it, but no row that reads one of them publishes any more.
         """
-        table = self._open(row)
-        table.is_publishing = False
-        for bundle in table.bundles[table.num_hit :]:
+        suspects = set(self._open(row).bundles)
+        for table in self._tables.values():
+            if not suspects.isdisjoint(table.bundles):
+                table.is_publishing = False
+        for bundle in suspects:
             for freed in self._prefix.remove(bundle):
                 self._pages.free(freed)
 

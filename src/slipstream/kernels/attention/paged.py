@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,8 +19,7 @@ MAX_TILE_TOKENS = 64
 """Query tokens of a tile: later tiles of a chunk see more keys than earlier ones, so small tiles skip more work."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """Consecutive query tokens start .. end - 1 of one request; positions are -1 where all are padding."""
 
     start: int
@@ -47,6 +46,9 @@ def runs_of(req_of_token: Tensor, positions: Tensor, num_heads: int) -> Iterator
     """
     reqs: list[int] = req_of_token.tolist()
     places: list[int] = positions.tolist()
+    if len(reqs) == 1:
+        yield Run(0, 1, reqs[0], places[0], places[0])
+        return
     start = 0
     for end in range(1, len(reqs) + 1):
         if end < len(reqs) and reqs[end] == reqs[start]:
@@ -58,26 +60,33 @@ def runs_of(req_of_token: Tensor, positions: Tensor, num_heads: int) -> Iterator
         start = end
 
 
+def rows_of(run: Run, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return a run's rows of tensors whose axis 0 is num_tokens; the tensors themselves when the run is the batch."""
+    if run.num_tokens == tensors[0].shape[0]:
+        return tensors
+    return tuple([tensor[run.start : run.end] for tensor in tensors])
+
+
 def _tile_tokens(num_heads: int, num_keys: int) -> int:
     """Return how many query tokens a tile may hold."""
     return max(1, min(MAX_TILE_TOKENS, MAX_TILE_SCORES // max(1, num_heads * num_keys)))
 
 
-def load_pages(pools: tuple[Tensor, ...], page_ids: Tensor) -> tuple[Tensor, ...]:
+def load_pages(pools: tuple[Tensor, ...], page_ids: list[int]) -> tuple[Tensor, ...]:
     """Return the tokens of some pages of each pool, in the order given.
 
     Args:
         pools: [num_pages, page_size, ...] each.
-        page_ids: [n] int32 or int64 physical pages, none negative.
+        page_ids: physical pages, at least one, none negative.
 
     Returns:
         [n * page_size, ...] per pool, of its dtype. Neighbouring pages come without a copy: never write to them.
     """
-    ids: list[int] = page_ids.tolist()
-    first, last = ids[0], ids[-1]
-    if last - first + 1 == len(ids) and ids == list(range(first, last + 1)):
+    first, last = page_ids[0], page_ids[-1]
+    if last - first + 1 == len(page_ids) and page_ids == list(range(first, last + 1)):
         return tuple([pages[first : last + 1].flatten(0, 1) for pages in pools])
-    return tuple([pages.index_select(0, page_ids).flatten(0, 1) for pages in pools])
+    index = torch.tensor(page_ids, device=pools[0].device)
+    return tuple([pages.index_select(0, index).flatten(0, 1) for pages in pools])
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, is_hidden: Tensor | None) -> Tensor:
@@ -95,17 +104,23 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, is_hidden: Tensor | No
     """
     num_tokens, _, head_dim = queries.shape
     num_keys, num_kv_heads, _ = keys.shape
-    grouped = queries.view(num_tokens, num_kv_heads, -1, head_dim).permute(1, 0, 2, 3)
-    grouped = grouped.reshape(num_kv_heads, -1, head_dim).float() * head_dim**-0.5
+    if num_tokens == 1:
+        # The heads of one token lie in the order that the products want.
+        grouped = queries.view(num_kv_heads, -1, head_dim).float() * head_dim**-0.5
+    else:
+        grouped = queries.view(num_tokens, num_kv_heads, -1, head_dim).permute(1, 0, 2, 3)
+        grouped = grouped.reshape(num_kv_heads, -1, head_dim).float() * head_dim**-0.5
     # holds [num_kv_heads, num_tokens * group, num_keys], float32 values
     scores = torch.bmm(grouped, keys.float().permute(1, 2, 0))
     if is_hidden is not None:
         # Replaced, not added to: a product that is NaN is gone as well.
-        by_token = scores.view(num_kv_heads, num_tokens, -1, num_keys)
-        by_token.masked_fill_(is_hidden.unsqueeze(-2), float("-inf"))
+        by_token = scores if num_tokens == 1 else scores.view(num_kv_heads, num_tokens, -1, num_keys)
+        by_token.masked_fill_(is_hidden if num_tokens == 1 else is_hidden.unsqueeze(-2), float("-inf"))
     # In place: a second buffer of this size costs more than the softmax (fresh memory is mapped page by page).
     probs = torch.softmax(scores, dim=2, out=scores)
     mixed = torch.bmm(probs, values.float().permute(1, 0, 2))
+    if num_tokens == 1:
+        return mixed.view(queries.shape)
     return mixed.view(num_kv_heads, num_tokens, -1, head_dim).permute(1, 0, 2, 3).reshape(queries.shape)
 
 

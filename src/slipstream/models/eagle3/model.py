@@ -20,6 +20,7 @@ from slipstream.layers.linear import ReplicatedLinear
 from slipstream.layers.lm_head import LmHead
 from slipstream.layers.mlp import DenseMlp, Silu
 from slipstream.layers.norm import RMSNorm
+from slipstream.layers.parts import DirectModule
 from slipstream.layers.rope import build_rope_table
 from slipstream.parallel.group import TensorParallelGroup
 
@@ -27,7 +28,7 @@ FIRST_VISIBLE = 1
 """Slot 0 of a request never holds a draft row: the row of token p needs the tap at p - 1."""
 
 
-class Eagle3Model(nn.Module):
+class Eagle3Model(DirectModule):
     """The network. Its norms store the gain itself; its MLP is SiLU-gated; its keys are rotated but not normed.
 
     Args:

@@ -18,13 +18,14 @@ from slipstream.layers.lm_head import LmHead
 from slipstream.layers.mlp import DenseMlp, SwigluOai
 from slipstream.layers.moe import Moe
 from slipstream.layers.norm import RMSNorm
+from slipstream.layers.parts import DirectModule
 from slipstream.layers.rope import build_rope_table
 from slipstream.models.interface import LayerCache, TargetOutput
 from slipstream.models.m3.geometry import attention_geometry, index_geometry, moe_geometry
 from slipstream.parallel.group import TensorParallelGroup
 
 
-class M3Layer(nn.Module):
+class M3Layer(DirectModule):
     """One decoder layer, from the normed input to the normed input of what follows.
 
     Args:
@@ -88,18 +89,18 @@ class M3Layer(nn.Module):
         if isinstance(self.attention, SparseAttention):
             if cache.index_k is None:
                 raise EngineError("a block-sparse layer got no pool for its index keys")
-            mixed = self.attention(normed, addressing, cache.k, cache.v, cache.index_k, rope_table)
+            mixed = self.attention.forward(normed, addressing, cache.k, cache.v, cache.index_k, rope_table)
         else:
-            mixed = self.attention(normed, addressing, cache.k, cache.v, rope_table)
+            mixed = self.attention.forward(normed, addressing, cache.k, cache.v, rope_table)
         normed, residual = self.post_attention_norm.forward_add(mixed, residual)
         if isinstance(self.mlp, Moe):
-            mixed = self.mlp(normed, addressing.positions)
+            mixed = self.mlp.forward(normed, addressing.positions)
         else:
-            mixed = self.mlp(normed)
+            mixed = self.mlp.forward(normed)
         return next_norm.forward_add(mixed, residual)
 
 
-class M3Model(nn.Module):
+class M3Model(DirectModule):
     """The whole network: a `models.interface.TargetModel`.
 
     Args:
@@ -153,7 +154,7 @@ class M3Model(nn.Module):
             The states after the final norm, and the residual stream after each tapped layer. The taps are a copy:
             later layers cannot change them, and they do not include the final norm.
         """
-        residual = self.embed_tokens(inputs.token_ids)
+        residual = self.embed_tokens.forward(inputs.token_ids)
         num_tokens, hidden_size = residual.shape
         # [num_tokens, width of all taps]
         taps = residual.new_empty(num_tokens, len(self.aux_layer_ids) * hidden_size)
@@ -167,11 +168,11 @@ class M3Model(nn.Module):
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
         """Return [n, vocab_size] float32 logits of [n, hidden_size] states."""
-        return self.lm_head(hidden)
+        return self.lm_head.forward(hidden)
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """Return [n, hidden_size] embeddings of [n] int64 token ids."""
-        return self.embed_tokens(token_ids)
+        return self.embed_tokens.forward(token_ids)
 
     def _norm_of(self, number: int) -> RMSNorm:
         """Return the norm that feeds layer `number`, or the final norm past the last layer."""

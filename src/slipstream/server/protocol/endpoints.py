@@ -38,6 +38,9 @@ class Endpoint:
     refused: tuple[Refused, ...] = ()
 
 
+MAX_CONTEXTS = 2
+"""How many context lengths /tokenize and /detokenize take: more than one, to see by how much a text is too long."""
+
 CHAT = Endpoint(
     "POST", "/v1/chat/completions", "answer a conversation", ChatRequest, IGNORED, (*REFUSED, *CHAT_REFUSED)
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, TypeVar
 
 import msgspec
 from pydantic import BaseModel, ValidationError
 
-from slipstream.base.errors import RequestError, UnsupportedFeature
+from slipstream.base.errors import ContextLengthError, RequestError, UnsupportedFeature
+from slipstream.frontend.processor import CONTEXT_CODE
 from slipstream.server.protocol.endpoints import Endpoint
 from slipstream.server.protocol.fields import is_neutral
 from slipstream.server.protocol.requests import ChatRequest, SamplingFields
@@ -79,7 +81,15 @@ def sampling_of(request: SamplingFields, *, max_tokens: int | None, logprobs: in
 
     Raises:
         RequestError: a value outside its range.
+        UnsupportedFeature: logprobs above 0.
     """
+    if logprobs is not None and logprobs > 0:
+        raise UnsupportedFeature(
+            f"logprobs={logprobs}: alternatives per position are not served over HTTP yet; "
+            "0 returns the chosen token's log-probability",
+            param="logprobs",
+            code="unsupported_feature",
+        )
     stop = request.stop if request.stop is not None else ()
     return SamplingParams(
         temperature=request.temperature,
@@ -132,15 +142,21 @@ def chat_max_tokens(request: ChatRequest) -> int | None:
     return given.pop() if given else None
 
 
-def parse_prompts(value: object) -> list[str | list[int]]:
-    """Return the prompts of a completion request.
+def parse_prompts(value: object, *, max_prompts: int, max_prompt_tokens: int) -> list[str | list[int]]:
+    """Return the prompts of a completion request. What is too many is refused before it is looked at.
+
+    Args:
+        value: the field.
+        max_prompts: most prompts.
+        max_prompt_tokens: most token ids of one prompt.
 
     Raises:
-        RequestError: it is none of a text, token ids, a list of texts, a list of token ids.
+        RequestError: it is none of a text, token ids, a list of texts, a list of token ids; or too many of them.
     """
     if isinstance(value, str):
         return [value]
     if isinstance(value, list) and value:
+        _check_counts(value, max_prompts, max_prompt_tokens)
         if _is_ids(value):
             return [value]
         if all(isinstance(item, str) for item in value) or all(_is_ids(item) for item in value):
@@ -152,12 +168,31 @@ def parse_prompts(value: object) -> list[str | list[int]]:
     )
 
 
+def _check_counts(value: list[Any], max_prompts: int, max_prompt_tokens: int) -> None:
+    # A list that begins with an id is one prompt; its other items decide later whether it is one.
+    is_many = type(value[0]) is not int
+    if is_many and len(value) > max_prompts:
+        raise RequestError(
+            f"prompt holds {len(value)} prompts; this server takes {max_prompts} requests at once: send fewer",
+            param="prompt",
+        )
+    num_ids = max((len(item) for item in value if isinstance(item, list)), default=0) if is_many else len(value)
+    if num_ids > max_prompt_tokens:
+        raise ContextLengthError(
+            f"prompt holds {num_ids} token ids; a prompt has at most {max_prompt_tokens}: shorten it",
+            param="prompt",
+            code=CONTEXT_CODE,
+        )
+
+
 def _is_ids(value: object) -> bool:
     return isinstance(value, list) and all(type(item) is int for item in value)
 
 
 def _explain(error: ValidationError, model: type[BaseModel]) -> RequestError:
-    first = error.errors(include_url=False, include_context=False)[0]
+    found = error.errors(include_url=False, include_context=False)
+    # A list that is too long fails every branch of a union; only one of them says so.
+    first = next((entry for entry in found if entry["type"] == "too_long"), found[0])
     where = first["loc"]
     field = str(where[0])
     meaning = model.model_fields[field].description
@@ -170,8 +205,21 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> RequestError:
 
 
 def _show(value: object) -> str:
+    value = _clip(value)
     try:
         text = msgspec.json.encode(value).decode()
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError, OverflowError):
         text = repr(value)
     return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
+
+
+def _clip(value: object, depth: int = 4) -> object:
+    """Return as much of a value as can be shown; a body holds millions of items."""
+    if isinstance(value, str):
+        return value[:_MAX_SHOWN]
+    if isinstance(value, list) and value:
+        return [_clip(item, depth - 1) for item in value[:_MAX_SHOWN]] if depth else ["…"]
+    if isinstance(value, dict) and value:
+        shown = itertools.islice(value.items(), _MAX_SHOWN)
+        return {_clip(key): _clip(item, depth - 1) for key, item in shown} if depth else {"…": "…"}
+    return value

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from slipstream.text.messages import MAX_MESSAGES
+from slipstream.wire.sampling_params import MAX_STOP_STRINGS, MAX_STOP_TOKEN_IDS
 
 
 class _Fields(BaseModel):
@@ -19,6 +22,10 @@ class StreamOptions(_Fields):
     include_obfuscation: bool | None = Field(None, description="ignored; chunks are never padded")
 
 
+# Limits of lists are checked while they are read: a body holds millions of items, and every bad one is an error.
+_StopStrings = Annotated[list[str], Field(max_length=MAX_STOP_STRINGS)]
+
+
 class SamplingFields(_Fields):
     """Fields that both generating endpoints accept."""
 
@@ -30,8 +37,10 @@ class SamplingFields(_Fields):
     top_k: int = Field(0, description="keep the k most likely tokens; 0 or -1 is off")
     min_p: float = Field(0.0, description="drop tokens less likely than min_p times the likeliest; 0 is off")
     seed: int | None = Field(None, description="the same seed and prompt give the same text; absent draws one")
-    stop: str | list[str] | None = Field(None, description="strings that end the text")
-    stop_token_ids: list[int] = Field([], description="token ids that end the text")
+    stop: str | _StopStrings | None = Field(None, description=f"strings that end the text; at most {MAX_STOP_STRINGS}")
+    stop_token_ids: list[int] = Field(
+        [], max_length=MAX_STOP_TOKEN_IDS, description=f"token ids that end the text; at most {MAX_STOP_TOKEN_IDS}"
+    )
     ignore_eos: bool = Field(False, description="do not end at the model's end token")
     skip_special_tokens: bool = Field(True, description="leave special tokens out of the text")
     include_stop_str_in_output: bool = Field(False, description="keep what ended the text")
@@ -40,7 +49,9 @@ class SamplingFields(_Fields):
 class ChatRequest(SamplingFields):
     """POST /v1/chat/completions."""
 
-    messages: list[Any] = Field(description="the conversation; content is a string or a list of text parts")
+    messages: list[Any] = Field(
+        description=f"the conversation, at most {MAX_MESSAGES} messages; content is a string or a list of text parts"
+    )
     max_tokens: int | None = Field(None, description="most tokens to return; absent means the rest of the context")
     max_completion_tokens: int | None = Field(None, description="same as max_tokens; give one of them")
     logprobs: bool = Field(False, description="return each token's log-probability")

@@ -25,11 +25,16 @@ class CompletionTokensDetails(msgspec.Struct, frozen=True):
 
 
 class Speculation(msgspec.Struct, frozen=True):
-    """Counts over the returned tokens; 1 + num_accepted / num_verify_steps is the acceptance length."""
+    """Counts over the returned tokens; num_emitted / num_verify_steps is the acceptance length.
+
+    `num_emitted` are the returned tokens that verify steps made. It is less than accepted drafts plus verify steps when
+    a stop or the limit cut the last run.
+    """
 
     num_verify_steps: int
     num_draft_tokens: int
     num_accepted: int
+    num_emitted: int
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator
 
 from fastapi import APIRouter, Request, Response
 
-from slipstream.base.errors import RequestError
 from slipstream.frontend.async_llm import AsyncLLM
 from slipstream.frontend.generation import Generation
 from slipstream.server.answer import collect, completion_logprobs, usage_of, visible
@@ -43,12 +42,9 @@ def completions_router(context: ServerContext) -> APIRouter:
 
 async def _open(llm: AsyncLLM, asked: CompletionRequest) -> list[Generation]:
     """Submit every prompt, or none."""
-    prompts = parse_prompts(asked.prompt)
-    if len(prompts) > llm.max_in_flight:
-        raise RequestError(
-            f"prompt holds {len(prompts)} prompts; this server takes {llm.max_in_flight} requests at once: send fewer",
-            param="prompt",
-        )
+    prompts = parse_prompts(
+        asked.prompt, max_prompts=llm.max_in_flight, max_prompt_tokens=llm.processor.facts.max_model_len
+    )
     sampling = sampling_of(asked, max_tokens=asked.max_tokens, logprobs=asked.logprobs)
     generations: list[Generation] = []
     try:

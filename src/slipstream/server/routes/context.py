@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 from fastapi import Request, Response
 
+from slipstream.base.errors import OverloadedError
 from slipstream.frontend.async_llm import AsyncLLM
-from slipstream.server.body import read_object
+from slipstream.server.body import BodyBudget, read_object
 from slipstream.server.errors import RefusedRequest
 
 
@@ -21,16 +22,26 @@ class ServerContext:
     Args:
         llm: serves the requests.
         max_body_bytes: longest body.
+        bodies: what all bodies that are being read may hold.
         started: when the server started, in Unix seconds.
     """
 
     llm: AsyncLLM
     max_body_bytes: int
+    bodies: BodyBudget = field(default_factory=BodyBudget)
     started: int = field(default_factory=lambda: int(time.time()))
 
     async def read(self, request: Request) -> dict[str, Any]:
-        """Return the JSON object of a request's body."""
-        return await read_object(request, self.max_body_bytes)
+        """Return the JSON object of a request's body.
+
+        Raises:
+            OverloadedError: the engine has died, and the server is about to end; or too many bodies are being read.
+            RequestError: it is not a body that is served.
+        """
+        status = self.llm.status
+        if status.state == "dead":
+            raise OverloadedError(f"the engine has died and this server is about to end: {status.reason}")
+        return await read_object(request, self.max_body_bytes, self.bodies)
 
     def check_model(self, name: str | None) -> None:
         """Refuse a model that is not served.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from slipstream.base.errors import RequestError
-from slipstream.frontend.processor import Processor
-from slipstream.server.protocol.endpoints import DETOKENIZE, TOKENIZE
+from slipstream.base.errors import ContextLengthError, RequestError
+from slipstream.frontend.processor import CONTEXT_CODE, Processor
+from slipstream.server.protocol.endpoints import DETOKENIZE, MAX_CONTEXTS, TOKENIZE
 from slipstream.server.protocol.parse import parse_fields
 from slipstream.server.protocol.requests import DetokenizeRequest, TokenizeRequest
 from slipstream.server.protocol.responses import Detokenized, Tokenized
@@ -25,35 +25,65 @@ def tokens_router(context: ServerContext) -> APIRouter:
         asked = parse_fields(TOKENIZE, TokenizeRequest, await context.read(request))
         context.check_model(asked.model)
         processor = context.llm.processor
-        ids = await asyncio.to_thread(_tokenize, processor, asked)
-        strings = [processor.tokenizer.token(id_) for id_ in ids] if asked.return_token_strs else None
-        return json_response(
-            Tokenized(count=len(ids), max_model_len=processor.facts.max_model_len, tokens=list(ids), token_strs=strings)
+        messages = _messages_of(asked)
+        texts = [text for message in messages for text in message.values()] if messages else [asked.prompt or ""]
+        processor.check_text(texts, "messages" if messages else "prompt", num_contexts=MAX_CONTEXTS)
+        return await context.llm.work_on_text(
+            lambda: json_response(_tokenized(processor, asked, messages)), sum(map(len, texts))
         )
 
     @router.post(DETOKENIZE.path)
     async def detokenize(request: Request) -> Response:
-        asked = parse_fields(DETOKENIZE, DetokenizeRequest, await context.read(request))
-        context.check_model(asked.model)
+        fields = await context.read(request)
         processor = context.llm.processor
-        processor.check_ids(asked.tokens, "tokens")
-        return json_response(Detokenized(prompt=processor.tokenizer.decode(asked.tokens, skip_special_tokens=False)))
+        _check_count(processor, fields.get("tokens"), "tokens")
+        asked = parse_fields(DETOKENIZE, DetokenizeRequest, fields)
+        context.check_model(asked.model)
+        return await context.llm.work_on_text(
+            lambda: json_response(_detokenized(processor, asked.tokens)), len(asked.tokens)
+        )
 
     return router
 
 
-def _tokenize(processor: Processor, asked: TokenizeRequest) -> tuple[int, ...]:
+def _messages_of(asked: TokenizeRequest) -> list[dict[str, str]]:
     if (asked.prompt is None) == (asked.messages is None):
         raise RequestError("give prompt or messages, and not both", param="prompt")
-    if asked.prompt is not None:
-        return tuple(processor.tokenizer.encode(asked.prompt, add_special_tokens=asked.add_special_tokens is not False))
-    if asked.add_special_tokens:
+    if asked.messages is not None and asked.add_special_tokens:
         raise RequestError(
             "add_special_tokens with messages: the chat template writes every control token itself",
             param="add_special_tokens",
         )
-    return processor.tokenize_chat(
-        parse_messages(asked.messages),
-        add_generation_prompt=asked.add_generation_prompt,
-        template_kwargs=asked.chat_template_kwargs,
-    )
+    return [] if asked.messages is None else parse_messages(asked.messages)
+
+
+def _tokenized(processor: Processor, asked: TokenizeRequest, messages: list[dict[str, str]]) -> Tokenized:
+    tokenizer = processor.tokenizer
+    if asked.prompt is not None:
+        ids = tokenizer.encode(asked.prompt, add_special_tokens=asked.add_special_tokens is not False)
+    else:
+        ids = processor.tokenize_chat(
+            messages,
+            add_generation_prompt=asked.add_generation_prompt,
+            template_kwargs=asked.chat_template_kwargs,
+            num_contexts=MAX_CONTEXTS,
+        )
+    ids = list(ids)
+    _check_count(processor, ids, "prompt" if asked.messages is None else "messages")
+    strings = [tokenizer.token(id_) for id_ in ids] if asked.return_token_strs else None
+    return Tokenized(count=len(ids), max_model_len=processor.facts.max_model_len, tokens=ids, token_strs=strings)
+
+
+def _detokenized(processor: Processor, ids: list[int]) -> Detokenized:
+    processor.check_ids(ids, "tokens")
+    return Detokenized(prompt=processor.tokenizer.decode(ids, skip_special_tokens=False))
+
+
+def _check_count(processor: Processor, ids: Any, param: str) -> None:
+    limit = MAX_CONTEXTS * processor.facts.max_model_len
+    if isinstance(ids, list) and len(ids) > limit:
+        raise ContextLengthError(
+            f"{param} has {len(ids)} tokens; at most {limit} are served, {MAX_CONTEXTS} times the context: send less",
+            param=param,
+            code=CONTEXT_CODE,
+        )

@@ -6,6 +6,7 @@ How elements are read:
 - A place that allows neither lists nor objects but strings, and any place once it holds text, takes tags as text.
 - A closing tag whose name is that of an open element closes it and all inside, even in text. An unknown one is text.
 - An opening tag may be missing, as real checkpoints leave out the first one of a call: marker, value, closing tag.
+- A list or an empty element that takes no text ends before a name that it does not know and the object around it does.
 - Nothing is dropped: what has no place among the arguments (text between elements, a name given twice) is handed
   back, for the content of the answer. Where a list holds something that is not an item, it becomes an object in it.
 
@@ -115,6 +116,7 @@ class Arguments:
         if self.takes_tags_as_text:
             return self._text(tag.source)
         left = self._give_up_unnamed()
+        self._close_forgotten(tag.name)
         if self._open[-1].kind == "undecided":
             self._decide(self._open[-1], tag.name)
         self._open_child(tag.name)
@@ -136,6 +138,18 @@ class Arguments:
         if self._open[-1].kind in ("object", "list"):
             return tag.source
         return self._text(tag.source)
+
+    def _close_forgotten(self, name: str) -> None:
+        """Close lists and empty elements whose closing tag was left out, if the name only makes sense behind them."""
+        while len(self._open) > 1:
+            last, around = self._open[-1], self._open[-2]
+            is_list = last.kind == "list"
+            if not is_list and (last.kind != "undecided" or "string" in last.shape.types):
+                return
+            knows_name = last.shape.item(last.num_children).declares(name) if is_list else last.shape.declares(name)
+            if knows_name or name == ITEM or not around.shape.declares(name) or name in around.members:
+                return
+            self._close_last()
 
     def _give_up_unnamed(self) -> str:
         value = self._unnamed

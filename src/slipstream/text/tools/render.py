@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slipstream.base.errors import RequestError
-from slipstream.text.tools.syntax import BLOCK, INVOKE, ITEM, MAX_TAG_CHARS, Tag, is_element_name
+from slipstream.text.tools.syntax import BLOCK, INVOKE, ITEM, MAX_TAG_CHARS, Tag, TagReader, is_element_name
 
 
 def render_tool_call(name: str, arguments: Mapping[str, Any]) -> str:
@@ -43,7 +43,8 @@ def render_tool_calls(calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 
 def _call(name: str, arguments: Mapping[str, Any]) -> str:
     header = f'{INVOKE} name="{name}"'
-    if Tag(header, is_closing=False).function != name or is_element_name(header) or len(header) > MAX_TAG_CHARS:
+    read_back = TagReader().feed(_tag(header))
+    if read_back != [Tag(header, is_closing=False)] or Tag(header, is_closing=False).function != name:
         raise RequestError(f"a call of {_short(name)} cannot be written: the name needs plain characters", param="name")
     return _tag(header) + _members(arguments, (BLOCK, INVOKE)) + _tag(INVOKE, is_closing=True)
 

@@ -19,7 +19,7 @@ BLANKS = " \t\r\n"
 MAX_TAG_CHARS = 256
 """Longest name of a tag, attributes included; what is longer is text."""
 
-_TAG = re.compile(rf"<(/?)([^<>\r\n]{{1,{MAX_TAG_CHARS}}})>")
+_TAG = re.compile(rf"<(/?)([^<>/\r\n][^<>\r\n]{{0,{MAX_TAG_CHARS - 1}}})>")
 _TAG_HEAD = re.compile(rf"(?:<[^<>\r\n]{{0,{MAX_TAG_CHARS + 1}}})?\Z")
 _FUNCTION = re.compile(r"""invoke\s+name\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'=]+))\s*\Z""")
 
@@ -62,8 +62,8 @@ Event = Text | Marker | Tag
 
 def is_element_name(name: str) -> bool:
     """Return whether an element can have this name, so that its tags are read back as written."""
-    found = _TAG.match(f"<{name}>")
-    return found is not None and found[2] == name and Tag(name, is_closing=False).function is None
+    is_read_back = _TAG.fullmatch(f"<{name}>") is not None and not name.startswith("/")
+    return is_read_back and Tag(name, is_closing=False).function is None
 
 
 class TagReader:

@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from slipstream.base.errors import KernelError, ShapeError
+from slipstream.kernels.attention.choose_blocks import cpu, reference
 from slipstream.kernels.attention.choose_blocks.contract import choose_blocks
 from slipstream.kernels.attention.index_score.contract import index_score
 from slipstream.kernels.attention.select_blocks.contract import select_blocks
+from slipstream.kernels.select import select
 from support import oracles
 from support.kernel_cases import as_tuple, cases_of, check_case, expected_of, inputs_of
 from support.paged_world import make_world, padded, tokens_of, with_shuffled_pages
@@ -91,3 +93,26 @@ def test_disagreements_are_refused():
         choose_blocks(**{**inputs, "positions": torch.zeros(1, dtype=torch.int64)})
     with pytest.raises(KernelError, match="topk 1"):
         choose_blocks(**{**inputs, "topk": 1})
+
+
+@pytest.mark.parametrize("forced", [(0, 0), (0, 1), (1, 1), (2, 2)])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_host_chooses_as_the_reference_does(seed, forced):
+    """To the bit, with ties in plenty: queries and keys are small integers."""
+    assert select(OPERATION, "cpu").function is cpu.choose_blocks
+    world = padded(make_world(SEQ_LENS, QUERY_LENS, seed=seed), 2)
+    world["index_q"] = world["index_q"].sign()
+    world["index_k_pages"] = world["index_k_pages"].sign()
+    arguments = [world[name] for name in ("index_q", "index_k_pages", "page_table", "req_of_token", "positions")]
+    chosen = cpu.choose_blocks(*arguments, 4, *forced)
+    assert chosen.dtype == torch.int32
+    assert torch.equal(chosen, reference.choose_blocks(*arguments, 4, *forced))
+    assert torch.equal(cpu.choose_blocks(*arguments, 32, *forced), reference.choose_blocks(*arguments, 32, *forced))
+
+
+def test_many_scores_go_through_the_reference(monkeypatch):
+    calls = []
+    monkeypatch.setattr(cpu.reference, "choose_blocks", lambda *arguments: calls.append(len(arguments)))
+    monkeypatch.setattr(cpu, "MAX_HOST_SCORES", 2 * 15 - 1)
+    choose(make_world((57,), (1,)))
+    assert calls == [8]

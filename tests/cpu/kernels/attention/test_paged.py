@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from slipstream.kernels.attention import paged
-from slipstream.kernels.attention.paged import attend, attend_safely, load_pages, runs_of
+from slipstream.kernels.attention.paged import attend, attend_safely, load_pages, rows_of, runs_of
 
 
 def spans(req_of_token, positions, num_heads=4):
@@ -21,7 +21,17 @@ def test_runs_are_neighbouring_tokens_of_one_request():
         (3, 6, 1, -1, 7),
         (6, 7, 0, 5, 5),
     ]
+    assert spans([3], [8]) == [(0, 1, 3, 8, 8)]
     assert spans([], []) == []
+
+
+def test_rows_of_a_run():
+    """A part is a part; a run that is the whole batch costs nothing."""
+    first, second = torch.arange(5), torch.arange(10).view(5, 2)
+    part = rows_of(paged.Run(1, 3, 0, 7, 8), first, second)
+    assert torch.equal(part[0], first[1:3])
+    assert torch.equal(part[1], second[1:3])
+    assert rows_of(paged.Run(0, 5, 0, 7, 8), first, second) == (first, second)
 
 
 def test_long_runs_are_cut_into_tiles():
@@ -49,14 +59,14 @@ def test_a_run_s_tiles_do_not_depend_on_the_batch():
 def test_pages_are_loaded_in_order(ids):
     pool = torch.arange(6 * 2 * 3, dtype=torch.float32).view(6, 2, 3)
     other = pool.flip(2).bfloat16()
-    tokens, others = load_pages((pool, other), torch.tensor(ids, dtype=torch.int32))
+    tokens, others = load_pages((pool, other), ids)
     assert torch.equal(tokens, pool[ids].flatten(0, 1))
     assert torch.equal(others, other[ids].flatten(0, 1))
 
 
 def test_neighbouring_pages_are_not_copied():
     pool = torch.zeros(6, 2, 3)
-    (tokens,) = load_pages((pool,), torch.tensor([2, 3, 4], dtype=torch.int32))
+    (tokens,) = load_pages((pool,), [2, 3, 4])
     assert tokens.data_ptr() == pool[2].data_ptr()
 
 

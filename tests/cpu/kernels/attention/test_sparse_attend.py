@@ -8,6 +8,7 @@ import torch
 from slipstream.base.errors import ShapeError
 from slipstream.kernels.attention.choose_blocks.contract import choose_blocks
 from slipstream.kernels.attention.dense_attend.contract import dense_attend
+from slipstream.kernels.attention.sparse_attend import reference
 from slipstream.kernels.attention.sparse_attend.contract import sparse_attend
 from support import mutants, oracles
 from support.kernel_cases import cases_of, check_case, check_mutant, inputs_of
@@ -159,3 +160,26 @@ def test_one_hot_values_tell_which_tokens_were_read():
 def test_disagreements_are_refused(changes, message):
     with pytest.raises(ShapeError, match=message):
         sparse_attend(**{**inputs_of(OPERATION, "long"), **changes})
+
+
+@pytest.mark.parametrize(
+    ("choice", "goes_by_head"),
+    [
+        ([[1, 7], [2, 7]], True),
+        ([[1, 3], [5, 2]], True),
+        ([[1, 7], [1, 7]], False),
+        ([[1, 7], [2, 3]], False),
+        ([[1, 7], [7, -1]], False),
+        ([[-1, -1], [2, 7]], False),
+    ],
+)
+def test_heads_of_a_lone_token_read_their_own_blocks(choice, goes_by_head, monkeypatch):
+    """Where they see equally many keys; else the union is masked. Block 7 is unfinished. Both ways match the oracle."""
+    calls = []
+    by_head = reference._load_by_head
+    monkeypatch.setattr(reference, "_load_by_head", lambda *pages: calls.append(1) or by_head(*pages))
+    world = make_world((31,), (1,), heads=(4, 2, 8))
+    world["topk_blocks"] = torch.tensor([choice], dtype=torch.int32)
+    expected = oracles.sparse_attend(*[world[name] for name in (*ADDRESSING, "topk_blocks")])
+    assert torch.allclose(attend(world).double(), expected, atol=1e-6)
+    assert bool(calls) is goes_by_head

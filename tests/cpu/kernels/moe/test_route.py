@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from slipstream.base.errors import KernelError, ShapeError
+from slipstream.kernels.moe.route import cpu, reference
 from slipstream.kernels.moe.route.contract import route
+from slipstream.kernels.select import select
 from support import mutants
 from support.kernel_cases import cases_of, check_case, check_mutant, inputs_of
 
@@ -90,3 +92,21 @@ def test_tokens_are_routed_alike_alone_and_in_a_batch():
 def test_disagreements_are_refused(changes, error, message):
     with pytest.raises(error, match=message):
         route(**{**inputs_of(OPERATION, "biased"), **changes})
+
+
+def test_the_host_routes_few_tokens_and_the_reference_many(monkeypatch):
+    """Both choose alike; equal scores too, which a router of small integers gives in plenty."""
+    assert select(OPERATION, "cpu").function is cpu.route
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randint(-1, 2, (30, 6), generator=generator).float()
+    weight = torch.randint(-1, 2, (12, 6), generator=generator).float()
+    positions = torch.arange(30) - 2
+    arguments = (x, weight, torch.zeros(12), positions, 4, 2.5)
+    expected_ids, expected_weights = reference.route(*arguments)
+    ids, weights = cpu.route(*arguments)
+    assert torch.equal(ids, expected_ids)
+    assert torch.allclose(weights, expected_weights, atol=1e-6)
+    scores = torch.sigmoid(x @ weight.T).gather(1, expected_ids[:, :1].clamp(min=0))
+    assert (torch.sigmoid(x @ weight.T) == scores).sum() > 35, "there are ties among the best"
+    monkeypatch.setattr(cpu, "MAX_HOST_SCORES", 30 * 12 - 1)
+    assert torch.equal(cpu.route(*arguments)[1], expected_weights)

@@ -72,7 +72,8 @@ def test_equals_the_oracle_on_any_row(logits, temperature, top_k, top_p, min_p):
 
 def has_margin(scaled: list[float], top_k: int, top_p: float, min_p: float) -> bool:
     alive = sorted((math.exp(x) for x in scaled), reverse=True)
-    if any(abs(x - min_p) < 1e-5 for x in alive if x < 1):
+    # A logit below the best by less than a rounding step has the best one's probability, and is not the best.
+    if any(abs(math.exp(x) - min_p) < 1e-5 for x in scaled if x < 0):
         return False
     alive = [x for x in alive if x >= min_p][: top_k or None]
     mass = 0.0

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from slipstream.base.errors import ShapeError
+from slipstream.kernels.select import select
+from slipstream.kernels.step.commit_rows import cpu, reference
 from slipstream.kernels.step.commit_rows.cases import CASES, CommitCase, make_inputs
 from slipstream.kernels.step.commit_rows.contract import commit_rows
 
@@ -26,12 +28,18 @@ def scalar_commit(given: dict[str, torch.Tensor]) -> dict[str, list]:
     return wanted
 
 
+def test_the_host_commits_on_a_cpu():
+    assert select("step/commit_rows", "cpu").function is cpu.commit_rows
+    assert select("step/commit_rows", "cuda").function is reference.commit_rows
+
+
+@pytest.mark.parametrize("implementation", [cpu.commit_rows, reference.commit_rows], ids=["cpu", "reference"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_equals_a_scalar_loop_and_is_idempotent(case: CommitCase):
+def test_equals_a_scalar_loop_and_is_idempotent(case: CommitCase, implementation):
     given = make_inputs(case)
     wanted = scalar_commit(given)
     for _ in range(2):
-        commit_rows(**given)
+        implementation(**given)
         assert {name: given[name].tolist() for name in STATE} == wanted
 
 

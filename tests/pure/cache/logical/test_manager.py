@@ -5,6 +5,7 @@ import pytest
 from slipstream.base.errors import ConfigError, EngineError
 from slipstream.cache.logical.manager import CacheManager
 from slipstream.cache.logical.pages import GroupSpec
+from slipstream.cache.logical.prefix import chain_digest
 
 PAGE = 4
 
@@ -158,19 +159,48 @@ def test_a_row_that_lost_its_path_publishes_no_page_of_another_row():
     assert cache.counts.num_free == cache.num_pages
 
 
-def test_forget_keeps_what_others_wrote():
-    cache = make_cache(8)
+def test_forget_takes_found_pages_out_too_and_their_holders_do_not_bring_them_back():
+    """Row 0 wrote a page that is not finite; row 1 finds it and shows it; row 2 must not find it."""
+    cache = make_cache(12)
     tokens = list(range(13))
     start(cache, 0, tokens[:5])
     cache.publish(0, tokens, 4)
-    start(cache, 1, tokens)
-    cache.publish(1, tokens, 12)
-    cache.release(0)
+    assert start(cache, 1, tokens) == 4
     cache.forget(1)
-    cache.publish(1, tokens, 12)
-    assert cache.match(tokens).num_tokens == 4
-    cache.release(1)
     cache.check()
+    assert start(cache, 2, tokens) == 0
+    cache.publish(0, tokens, 5)
+    cache.publish(1, tokens, 12)
+    assert cache.match(tokens).num_tokens == 0
+    cache.publish(2, tokens, 12)
+    assert cache.match(tokens).num_tokens == 12, "a fresh computation of the same content is findable"
+    for row in range(3):
+        cache.release(row)
+    cache.check()
+
+
+def test_a_found_prefix_is_extended_from_where_it_ended():
+    digested: list[bytes] = []
+
+    def digest(parent: bytes, tokens: bytes) -> bytes:
+        digested.append(tokens)
+        return chain_digest(parent, tokens)
+
+    cache = make_cache(12, digest=digest)
+    tokens = list(range(21))
+    start(cache, 0, tokens)
+    cache.publish(0, tokens, 12)
+    first = cache.find(tokens)
+    assert (first.num_tokens, cache.counts.num_used) == (12, 6)
+    digested.clear()
+    assert cache.find(tokens, first) is first
+    assert len(digested) == 1, "only the page after the known ones is looked up"
+    cache.publish(0, tokens, 20)
+    digested.clear()
+    assert cache.find(tokens, first).num_tokens == 20
+    assert len(digested) == 2
+    cache.forget(0)
+    assert cache.find(tokens, first).num_tokens == 0, "pages that left the index are not found through an old result"
 
 
 def test_a_collision_ends_publication_and_never_gives_a_wrong_page():

@@ -15,7 +15,10 @@ from slipstream.server.protocol.parse import (
     wants_usage,
 )
 from slipstream.server.protocol.requests import ChatRequest, CompletionRequest
+from slipstream.wire.sampling_params import MAX_STOP_STRINGS, MAX_STOP_TOKEN_IDS
 from support.http_world import USER
+
+ROOM = {"max_prompts": 8, "max_prompt_tokens": 16}
 
 
 def chat(**fields) -> ChatRequest:
@@ -114,11 +117,81 @@ def test_max_tokens_has_two_spellings():
     [("a", ["a"]), ([1], [[1]]), (["a", ""], ["a", ""]), ([[1], [2, 3]], [[1], [2, 3]]), ("", [""])],
 )
 def test_prompts(value, prompts):
-    assert parse_prompts(value) == prompts
+    assert parse_prompts(value, **ROOM) == prompts
 
 
 @pytest.mark.parametrize("value", [[], None, 5, {}, ["a", 1], [[1], "a"], [True], [[True]], [1.0]])
 def test_other_prompts_are_refused(value):
     with pytest.raises(RequestError) as caught:
-        parse_prompts(value)
+        parse_prompts(value, **ROOM)
     assert caught.value.param == "prompt"
+
+
+class Unread:
+    """An item that fails the test when it is looked at."""
+
+    @property
+    def __class__(self):
+        raise AssertionError("an item was looked at before the items were counted")
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (["a"] + [Unread()] * 8, "9 prompts"),
+        ([[1]] + [Unread()] * 8, "9 prompts"),
+        ([1] + [Unread()] * 16, "17 token ids"),
+        ([[1], [1] + [Unread()] * 16], "17 token ids"),
+    ],
+)
+def test_what_is_too_many_is_counted_and_not_read(value, says):
+    with pytest.raises(RequestError, match=says) as caught:
+        parse_prompts(value, **ROOM)
+    assert caught.value.param == "prompt"
+
+
+def test_as_many_as_allowed_are_read():
+    assert len(parse_prompts([[1] * 16] * 8, **ROOM)) == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "items", "limit"),
+    [
+        ("stop_token_ids", [1], MAX_STOP_TOKEN_IDS),
+        ("stop_token_ids", ["bad"], MAX_STOP_TOKEN_IDS),
+        ("stop", ["a"], MAX_STOP_STRINGS),
+        ("stop", [1], MAX_STOP_STRINGS),
+    ],
+)
+def test_long_lists_are_refused_by_their_count(name, items, limit):
+    """A bad item each would be an error each: a million of them took minutes."""
+    with pytest.raises(RequestError, match=f"at most {limit} items") as caught:
+        chat(**{name: items * (limit + 1)})
+    assert caught.value.param == name
+    assert len(str(caught.value)) < 400
+
+
+def test_as_many_stops_as_allowed_are_accepted():
+    asked = chat(stop=["a"] * MAX_STOP_STRINGS, stop_token_ids=[1] * MAX_STOP_TOKEN_IDS)
+    assert len(asked.stop) == MAX_STOP_STRINGS
+    assert len(asked.stop_token_ids) == MAX_STOP_TOKEN_IDS
+
+
+class Uncopied(list):
+    """A list that fails the test when it is read as a whole."""
+
+    def __iter__(self):
+        raise AssertionError("the whole list was read to show a part of it")
+
+
+@pytest.mark.parametrize("value", [Uncopied([1] * 1000), {"deep": Uncopied(["x"] * 1000)}])
+def test_a_refused_value_is_shown_in_part_without_reading_all_of_it(value):
+    with pytest.raises(RequestError, match="tools=") as caught:
+        chat(tools=value)
+    assert len(str(caught.value)) < 200
+
+
+def test_alternatives_are_refused_until_answers_show_them():
+    with pytest.raises(UnsupportedFeature, match="logprobs=3") as caught:
+        sampling_of(chat(), max_tokens=None, logprobs=3)
+    assert caught.value.param == "logprobs"

@@ -32,7 +32,7 @@ USAGE = Usage(
     total_tokens=3,
     prompt_tokens_details=PromptTokensDetails(0),
     completion_tokens_details=CompletionTokensDetails(1, 2),
-    speculation=Speculation(1, 3, 1),
+    speculation=Speculation(num_verify_steps=1, num_draft_tokens=3, num_accepted=1, num_emitted=1),
 )
 LOGPROBS = ChatLogprobs([TokenLogprob(token="a", logprob=-0.5, bytes=[97])])
 COMMON = {"id": "x", "created": 1, "model": "m"}

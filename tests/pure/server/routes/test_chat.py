@@ -37,6 +37,7 @@ def test_a_whole_answer():
             speculation = usage["speculation"]
             details = usage["completion_tokens_details"]
             assert speculation["num_verify_steps"] > 0
+            assert speculation["num_emitted"] == usage["completion_tokens"] - 1
             assert details["accepted_prediction_tokens"] == speculation["num_accepted"]
             rejected = speculation["num_draft_tokens"] - speculation["num_accepted"]
             assert details["rejected_prediction_tokens"] == rejected

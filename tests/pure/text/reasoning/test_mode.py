@@ -44,19 +44,19 @@ def test_every_name_of_the_mode_is_understood(template_kwargs, mode):
 
 
 @pytest.mark.parametrize(
-    ("template_kwargs", "param"),
+    ("template_kwargs", "param", "says"),
     [
-        ({"thinking_mode": "off"}, "chat_template_kwargs.thinking_mode"),
-        ({"thinking_mode": True}, "chat_template_kwargs.thinking_mode"),
-        ({"thinking_mode": {"type": "enabled"}}, "chat_template_kwargs.thinking_mode"),
-        ({"enable_thinking": "enabled"}, "chat_template_kwargs.enable_thinking"),
-        ({"enable_thinking": 1}, "chat_template_kwargs.enable_thinking"),
-        ({"thinking": {"type": "maybe"}}, "chat_template_kwargs.thinking"),
-        ({"thinking_mode": "enabled", "enable_thinking": False}, "chat_template_kwargs"),
+        ({"thinking_mode": "off"}, "chat_template_kwargs.thinking_mode", "one of enabled, disabled, adaptive"),
+        ({"thinking_mode": True}, "chat_template_kwargs.thinking_mode", "one of enabled"),
+        ({"thinking_mode": {"type": "enabled"}}, "chat_template_kwargs.thinking_mode", "one of enabled"),
+        ({"enable_thinking": "enabled"}, "chat_template_kwargs.enable_thinking", "true or false"),
+        ({"enable_thinking": 1}, "chat_template_kwargs.enable_thinking", "true or false"),
+        ({"thinking": {"type": "maybe"}}, "chat_template_kwargs.thinking", "'maybe' is not allowed: give one of"),
+        ({"thinking_mode": "enabled", "enable_thinking": False}, "chat_template_kwargs", "contradicts"),
     ],
 )
-def test_what_is_no_mode_is_refused(template_kwargs, param):
-    with pytest.raises(RequestError) as caught:
+def test_what_is_no_mode_is_refused(template_kwargs, param, says):
+    with pytest.raises(RequestError, match=says) as caught:
         thinking_mode(template_kwargs)
     assert caught.value.param == param
 

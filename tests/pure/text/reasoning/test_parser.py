@@ -200,6 +200,13 @@ def test_reasoning_that_resumes_ends_again():
     assert parser.feed(CLOSE).ended_at == len(CLOSE)
 
 
+def test_what_was_withheld_is_returned_once():
+    parser = ReasoningParser("undecided")
+    parser.feed(" <mm:")
+    assert parser.flush().content == " <mm:"
+    assert parser.flush().content == ""
+
+
 def test_tokens_of_a_real_tokenizer():
     """Whether a tag is one token or many, the text is the same."""
     tokenizer = Tokenizer.load(tiny_folder())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from slipstream.kernels.attention.paged import Run, attend_safely, load_pages, runs_of
+from slipstream.kernels.attention.paged import Run, attend_safely, load_pages, rows_of, runs_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int32, Int64
@@ -25,8 +25,7 @@ def dense_attend(
     """See the contract."""
     mixed: list[Tensor] = []
     for run in runs_of(req_of_token, positions, q.shape[1]):
-        queries = q[run.start : run.end]
-        own_positions = positions[run.start : run.end]
+        queries, own_positions = rows_of(run, q, positions)
         table = page_table[run.req]
         part = _attend_run(run, queries, k_pages, v_pages, table, own_positions, first_visible)
         mixed.append(part.to(q.dtype))
@@ -47,7 +46,7 @@ def _attend_run(
         return torch.zeros_like(queries, dtype=torch.float32)
     page_size = k_pages.shape[1]
     first_page = first_visible // page_size
-    page_ids = table[first_page : run.max_position // page_size + 1]
+    page_ids = table[first_page : run.max_position // page_size + 1].tolist()
     base = first_page * page_size
     window = slice(first_visible - base, run.max_position + 1 - base)
     is_hidden: Tensor | None = None

@@ -28,18 +28,16 @@ def write_kv(
 
 def _scatter(writes: tuple[tuple[Tensor, Tensor], ...], slots: Tensor) -> None:
     """Write each (rows, pages) pair at the slots that are not negative."""
-    if not slots.numel():
-        return
     kept: Tensor | None = None
-    if int(slots.min()) < 0:
+    if min(slots.tolist(), default=0) < 0:
         # HAZARD: an index of -1 means the last slot to every indexing call; negative slots are taken out.
         kept = (slots >= 0).nonzero().squeeze(1)
         slots = slots.index_select(0, kept)
     for rows, pages in writes:
-        page_size = pages.shape[1]
         chosen = rows if kept is None else rows.index_select(0, kept)
-        if pages.stride(0) == page_size * pages.stride(1):
-            # view, not reshape: a copy would take the writes with it.
-            pages.view(-1, *pages.shape[2:]).index_copy_(0, slots, chosen.to(pages.dtype))
+        if pages.is_contiguous():
+            # Never of a reshaped copy: it would take the writes with it.
+            pages.flatten(0, 1).index_copy_(0, slots, chosen.to(pages.dtype))
         else:
+            page_size = pages.shape[1]
             pages.index_put_((slots // page_size, slots % page_size), chosen.to(pages.dtype))

@@ -49,8 +49,10 @@ def experts(
         raise shape_fault("experts", "expert_ids", expert_ids, "[num_tokens, topk_experts] int64")
     if expert_weights.shape != expert_ids.shape or expert_weights.dtype != torch.float32:
         raise shape_fault("experts", "expert_weights", expert_weights, f"{list(expert_ids.shape)} float32")
-    if w2.dim() != 3 or w2.shape[1] != x.shape[1] or w2.dtype != x.dtype:
+    num_experts, hidden_size, intermediate_size = w2.shape if w2.dim() == 3 else (0, 0, 0)
+    if hidden_size != x.shape[1] or w2.dtype != x.dtype:
         raise shape_fault("experts", "w2", w2, f"[num_experts, {x.shape[1]}, intermediate_size] {x.dtype}")
-    if w13.shape != (w2.shape[0], 2 * w2.shape[2], w2.shape[1]) or w13.dtype != x.dtype:
-        raise shape_fault("experts", "w13", w13, f"[{w2.shape[0]}, {2 * w2.shape[2]}, {w2.shape[1]}] {x.dtype}")
+    w13_shape = (num_experts, 2 * intermediate_size, hidden_size)
+    if w13.shape != w13_shape or w13.dtype != x.dtype:
+        raise shape_fault("experts", "w13", w13, f"{list(w13_shape)} {x.dtype}")
     return select("moe/experts", x.device.type).function(x, expert_ids, expert_weights, w13, w2, alpha, limit)

@@ -27,16 +27,12 @@ def experts(
 ) -> Float[Tensor, "num_tokens hidden_size"]:
     """See the contract."""
     num_tokens, topk_experts = expert_ids.shape
-    pair_order: Tensor | None = None
     if num_tokens == 1:
-        # One token names every expert once: its slots need no sorting.
-        runs = [(expert, slot, slot + 1) for slot, expert in enumerate(expert_ids[0].tolist()) if expert >= 0]
-        rows = x.expand(topk_experts, -1)
-    else:
-        # Pairs (token, slot) sorted by expert; padding, -1, sorts first and is left out.
-        sorted_ids, pair_order = torch.sort(expert_ids.flatten(), stable=True)
-        runs = _runs(sorted_ids.tolist())
-        rows = x.index_select(0, pair_order // topk_experts)
+        return _one_token(x, expert_ids, expert_weights, w13, w2, alpha, limit)
+    # Pairs (token, slot) sorted by expert; padding, -1, sorts first and is left out.
+    sorted_ids, pair_order = torch.sort(expert_ids.flatten(), stable=True)
+    runs = _runs(sorted_ids.tolist())
+    rows = x.index_select(0, pair_order // topk_experts)
     gate_up = x.new_zeros(len(rows), w13.shape[1])
     for expert, start, end in runs:
         torch.mm(rows[start:end], w13[expert].t(), out=gate_up[start:end])
@@ -44,12 +40,24 @@ def experts(
     outputs = x.new_zeros(len(rows), x.shape[1])
     for expert, start, end in runs:
         torch.mm(activated[start:end], w2[expert].t(), out=outputs[start:end])
-    if pair_order is not None:
-        outputs = torch.empty_like(outputs).index_copy_(0, pair_order, outputs)
+    outputs = torch.empty_like(outputs).index_copy_(0, pair_order, outputs)
     by_slot = outputs.view(num_tokens, topk_experts, x.shape[1]).float() * expert_weights.unsqueeze(2)
     # INVARIANT: slots are added one after the other, so that a token's sum does not depend on its batch.
     # A sum over a short outer axis does that (its test compares with a written-out loop), in one call.
     return by_slot.sum(1).to(x.dtype)
+
+
+def _one_token(
+    x: Tensor, expert_ids: Tensor, expert_weights: Tensor, w13: Tensor, w2: Tensor, alpha: float, limit: float
+) -> Tensor:
+    """Return the same for a single token, which names every expert once: its slots need no sorting."""
+    chosen: list[int] = expert_ids[0].tolist()
+    if chosen[0] < 0:
+        return torch.zeros_like(x)
+    gate_up = torch.cat([torch.mm(x, w13[expert].t()) for expert in chosen])
+    activated = swiglu_oai(gate_up, alpha, limit).chunk(len(chosen))
+    outputs = torch.cat([torch.mm(row, w2[expert].t()) for row, expert in zip(activated, chosen, strict=True)])
+    return torch.mm(expert_weights, outputs.float()).to(x.dtype)
 
 
 def _runs(sorted_ids: list[int]) -> list[tuple[int, int, int]]:

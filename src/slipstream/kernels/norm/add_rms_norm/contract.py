@@ -40,8 +40,9 @@ def add_rms_norm(
 
     Numerics: the sum is rounded to the dtype first, and that rounded sum is what is normalised, in float32.
     """
-    if x.dim() != 2 or weight.dim() != 1 or x.shape[1] != weight.shape[0]:
+    shape = x.shape
+    if len(shape) != 2 or shape[1:] != weight.shape:
         raise shape_fault("add_rms_norm", "x", x, f"[num_tokens, {weight.shape[-1]}] for this weight")
-    if residual.shape != x.shape or residual.dtype != x.dtype:
-        raise shape_fault("add_rms_norm", "residual", residual, f"{list(x.shape)} {x.dtype}, as x")
+    if residual.shape != shape or residual.dtype != x.dtype:
+        raise shape_fault("add_rms_norm", "residual", residual, f"{list(shape)} {x.dtype}, as x")
     return select("norm/add_rms_norm", x.device.type).function(x, residual, weight, eps, gemma)

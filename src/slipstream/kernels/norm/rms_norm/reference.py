@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -17,10 +18,16 @@ def rms_norm(
     gemma: bool,
 ) -> Float[Tensor, "num_tokens hidden_size"]:
     """See the contract."""
-    gain = weight.float() + 1.0 if gemma else weight.float()
-    return normalise(x.float(), eps).mul_(gain).to(x.dtype)
+    return scale_(normalise(x.float(), eps), weight.float(), gemma).to(x.dtype)
 
 
 def normalise(rows: Tensor, eps: float) -> Tensor:
     """Return float32 rows over the root of their mean square, along the last axis, in new memory."""
-    return rows * rows.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
+    norm = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    mean_square = torch.addcmul(norm.new_full((), eps), norm, norm, value=1.0 / rows.shape[-1])
+    return rows * mean_square.rsqrt_()
+
+
+def scale_(rows: Tensor, weight: Tensor, gemma: bool) -> Tensor:
+    """Multiply float32 rows, in place, by weight or by 1 + weight."""
+    return rows.addcmul_(rows, weight) if gemma else rows.mul_(weight)

@@ -17,10 +17,11 @@ def draw_tokens(
     has_noise: bool,
 ) -> Tensor:
     """See the contract."""
-    top = logits.amax(-1, keepdim=True)
-    # amax hands NaN and +inf on, so one value tells whether the row can be drawn from.
-    scores = torch.where(torch.isfinite(top), logits - top, 0.0)
+    scores = logits
     if has_noise:
+        top = logits.amax(-1, keepdim=True)
+        # amax hands NaN and +inf on, so one value tells whether the row can be drawn from.
+        scores = torch.where(torch.isfinite(top), logits - top, 0.0)
         ids = torch.arange(logits.shape[1], device=logits.device) if token_ids is None else token_ids
         is_drawn = temperature > 0
         scale = torch.where(is_drawn, temperature, 1.0)

@@ -29,11 +29,15 @@ def row_keys(seed: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-def gumbel_noise(seed: Tensor, position: Tensor, token_ids: Tensor) -> Tensor:
-    """See the contract."""
+def uniform_noise(seed: Tensor, position: Tensor, token_ids: Tensor) -> Tensor:
+    """Return [num_tokens, vocab_size] float64 strictly inside (0, 1); the noise before it is shaped."""
     first, second = row_keys(seed, position)
     words = _mix((token_ids[None, :] + first[:, None]) & _LOW_32)
     words = _mix(words ^ second[:, None])
-    # 23 bits and a half step: strictly inside (0, 1), and exact in float32 as well as in float64.
-    uniform = ((words >> 9).double() + 0.5) * 2.0**-23
-    return uniform.log_().neg_().log_().neg_().float()
+    # 23 bits and a half step: exact in float32 as well as in float64.
+    return ((words >> 9).double() + 0.5) * 2.0**-23
+
+
+def gumbel_noise(seed: Tensor, position: Tensor, token_ids: Tensor) -> Tensor:
+    """See the contract."""
+    return uniform_noise(seed, position, token_ids).log_().neg_().log_().neg_().float()

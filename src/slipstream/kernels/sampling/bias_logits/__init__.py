@@ -1,0 +1,1 @@
+"""Biases of single tokens, and end tokens that may not come yet."""

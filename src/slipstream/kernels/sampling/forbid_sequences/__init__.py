@@ -1,0 +1,1 @@
+"""Sequences of tokens that may not be completed."""

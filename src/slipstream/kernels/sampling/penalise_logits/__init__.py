@@ -1,0 +1,1 @@
+"""Repetition, presence and frequency penalties at every ladder row."""

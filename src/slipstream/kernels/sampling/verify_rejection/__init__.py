@@ -1,0 +1,1 @@
+"""Rejection sampling over a ladder: which drafts stay, and what follows them."""
