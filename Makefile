@@ -29,6 +29,7 @@ help:
 	@echo 'make test                                                        lint, types, contracts, words, tests'
 	@echo 'make lint                                                        the same without the tests'
 	@echo 'make docs                                                        write docs/reference from the code'
+	@echo 'make setup-dev                                                   install the tools for tests, docs and comparisons'
 	@echo 'make clean                                                       remove what the tools left behind'
 
 $(BIN)/python:

@@ -12,8 +12,9 @@ from slipstream.wire.request import MAX_BAD_SEQUENCE_LEN, MAX_BAD_SEQUENCES
 def bad_token_ids(words: Sequence[str], tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
     """Return the token sequences of forbidden words: each at the start of a text, and after a space.
 
-    As in vLLM, the second form counts when it is as long as the first and begins with another token. A word that the
-    model spells in another way is not recognised; tokens, not texts, are forbidden.
+    Both spellings count, whatever their lengths: a word of three tokens at the start of a text is often one token after
+    a space. Tokens, not texts, are forbidden: a word that the model spells with other tokens, or as a part of a longer
+    token, is not recognised. A leading space in the word changes nothing.
 
     Args:
         words: not empty each.
@@ -30,12 +31,12 @@ def bad_token_ids(words: Sequence[str], tokenizer: Tokenizer) -> tuple[tuple[int
         if not first:
             raise RequestError(f"bad_words holds {word!r}, which has no token: leave it out", param="bad_words")
         spaced = tuple(tokenizer.encode(" " + bare, add_special_tokens=False))
-        forms = [first]
-        if len(spaced) == len(first) and spaced[0] != first[0]:
-            forms.append(spaced)
-        if len(first) > MAX_BAD_SEQUENCE_LEN:
+        # A spelling that ends like the first one is forbidden by it already.
+        forms = (first,) if spaced[-len(first) :] == first else (first, spaced)
+        longest = max(map(len, forms))
+        if longest > MAX_BAD_SEQUENCE_LEN:
             raise UnsupportedFeature(
-                f"bad_words holds {word!r} of {len(first)} tokens: at most {MAX_BAD_SEQUENCE_LEN} can be looked for",
+                f"bad_words holds {word!r} of {longest} tokens: at most {MAX_BAD_SEQUENCE_LEN} can be looked for",
                 param="bad_words",
             )
         sequences.update(dict.fromkeys(forms))

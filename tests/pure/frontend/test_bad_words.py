@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slipstream.base.errors import RequestError, UnsupportedFeature
+from slipstream.demo import demo_path
 from slipstream.frontend.bad_words import bad_token_ids
 from slipstream.frontend.processor import TextParts
 from slipstream.wire.request import MAX_BAD_SEQUENCE_LEN, MAX_BAD_SEQUENCES
@@ -23,6 +24,14 @@ def test_a_word_is_forbidden_at_the_start_and_after_a_space():
     assert bad_token_ids([" " + spaced, spaced], TOKENIZER) == bad_token_ids([spaced], TOKENIZER)
     longer = next(word for word in ("A", "Q", "é") if len(encode(" " + word)) > len(encode(word)))
     assert bad_token_ids([longer], TOKENIZER) == (encode(longer),)
+
+
+def test_both_spellings_count_whatever_their_lengths():
+    """A word of several tokens at the start of a text is often one token after a space."""
+    tokenizer = TextParts.load(demo_path()).tokenizer
+    bare, spaced = (tuple(tokenizer.encode(text, add_special_tokens=False)) for text in ("beauty", " beauty"))
+    assert len(bare) > len(spaced) == 1
+    assert bad_token_ids(["beauty"], tokenizer) == bad_token_ids([" beauty"], tokenizer) == (bare, spaced)
 
 
 def test_nothing_asked_is_nothing_forbidden():
