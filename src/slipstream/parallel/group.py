@@ -119,7 +119,7 @@ def connect(mesh: Mesh, *, init_method: str, backend: Literal["gloo", "nccl"], t
 
     Args:
         mesh: this rank's place.
-        init_method: where the ranks meet, for example `tcp://127.0.0.1:29500` or `file:///tmp/meeting`.
+        init_method: where the ranks meet, for example `tcp://127.0.0.1:29500` or `file:///path/of/a/new/file`.
         backend: gloo for CPU ranks of one machine, nccl for GPUs.
         timeout_s: how long to wait for the others, here and in every later operation.
 
