@@ -4,6 +4,8 @@ PYTHON ?= python3
 # The one choice of torch. 2.11 to 2.13 are allowed: TORCH='torch==2.11.*'. Install a CPU or a CUDA build as you like.
 # Python 3.11 with torch 2.13.0 is the combination that the tests were run on; the others were not run.
 TORCH ?= torch==2.13.0
+# The version that kernels are written for, as CUDA builds of torch 2.11 bring it.
+TRITON ?= triton==3.6.0
 VENV ?= .venv
 MODEL ?= demo
 HOST ?= 127.0.0.1
@@ -19,10 +21,15 @@ clean_name = $(subst $(space),_,$(subst =,-,$(subst <,-,$(subst >,-,$(subst *,x,
 TORCH_STAMP := $(VENV)/.stamp-$(call clean_name,$(TORCH))
 RUN_STAMP := $(VENV)/.stamp-run
 DEV_STAMP := $(VENV)/.stamp-dev
+# Client programs that tests run against the server, apart from the project's own packages.
+CLIENTS := tests/clients
+CLIENTS_VENV := .venv.clients
+CLIENTS_STAMP := $(CLIENTS_VENV)/.stamp
+NODE_STAMP := $(CLIENTS)/node/node_modules/.stamp
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test lint docs setup setup-dev clean
+.PHONY: help serve test check-browser lint docs setup setup-dev setup-clients clean
 
 help:
 	@echo 'make serve [PORT=8000] [MODEL=demo] [ARGS="--drafter eagle3"]   start the HTTP server'
@@ -30,6 +37,7 @@ help:
 	@echo 'make lint                                                        the same without the tests'
 	@echo 'make docs                                                        write docs/reference from the code'
 	@echo 'make setup-dev                                                   install the tools for tests, docs and comparisons'
+	@echo 'make setup-clients                                               install client programs that tests run (needs node)'
 	@echo 'make clean                                                       remove what the tools left behind'
 
 $(BIN)/python:
@@ -53,10 +61,28 @@ $(RUN_STAMP): $(TORCH_STAMP) pyproject.toml constraints.txt
 $(DEV_STAMP): $(RUN_STAMP)
 	@echo 'installing the tools for development'
 	@$(PIP) install -qq -c constraints.txt -e '.[dev]'
+	@# A CUDA build of torch brings a Triton of its own; beside a CPU build the kernels are compiled and interpreted.
+	@$(BIN)/python -c 'import triton' 2>/dev/null || $(PIP) install -qq '$(TRITON)'
+	@touch $@
+
+$(CLIENTS_STAMP): $(CLIENTS)/requirements.txt | $(DEV_STAMP)
+	@echo 'installing client programs for tests'
+	@rm -rf $(CLIENTS_VENV)
+	@$(BIN)/python -m venv --without-pip $(CLIENTS_VENV)
+	@$(PIP) --python $(CLIENTS_VENV)/bin/python install -qq --no-deps -r $(CLIENTS)/requirements.txt
+	@touch $@
+
+$(NODE_STAMP): $(CLIENTS)/node/package.json $(CLIENTS)/node/package-lock.json
+	@command -v node >/dev/null && command -v npm >/dev/null \
+	    && node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20 ? 1 : 0)' || { \
+	    echo 'the tests of clients need Node.js 20 or later with npm; on Debian: apt-get install -y nodejs npm' >&2; exit 1; }
+	@echo 'installing npm clients for tests'
+	@cd $(CLIENTS)/node && npm ci --no-audit --no-fund --ignore-scripts --omit=optional --omit=peer --loglevel=error
 	@touch $@
 
 setup: $(RUN_STAMP)
 setup-dev: $(DEV_STAMP)
+setup-clients: $(CLIENTS_STAMP) $(NODE_STAMP)
 
 serve: $(RUN_STAMP)
 	@exec $(BIN)/slipstream serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
@@ -71,7 +97,11 @@ lint: $(DEV_STAMP)
 docs: $(DEV_STAMP)
 	$(BIN)/python tools/make_reference_docs.py
 
-test: lint
+check-browser:
+	@command -v chromium chromium-browser google-chrome >/dev/null || { \
+	    echo 'the tests of the page need Chromium; on Debian: apt-get update && apt-get install -y chromium' >&2; exit 1; }
+
+test: check-browser setup-clients lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 clean:

@@ -19,6 +19,7 @@ from slipstream.config.options import OPTIONS
 from slipstream.frontend.async_llm import MAX_TEXT_WORK
 from slipstream.metrics.catalog import CATALOG, KEPT_FOR_DASHBOARDS
 from slipstream.server.body import MAX_BODIES_BYTES, MAX_BODY_BYTES
+from slipstream.server.edge.connection import DEFAULT_LIMITS
 from slipstream.server.errors import status_of
 from slipstream.server.protocol.endpoints import ENDPOINTS, MAX_CONTEXTS, Endpoint
 from slipstream.server.serve import FLUSH_S, MAX_CONNECTIONS
@@ -167,7 +168,7 @@ def _life_lines() -> list[str]:
             "ends with exit code 0; a second signal ends it at once",
         ),
         (
-            "the engine has died",
+            "the engine has died, or hung for `--engine-timeout-s` seconds",
             "503 with `Retry-After`; each request in flight gets one error: a stream one error event without "
             "`[DONE]`, a whole answer status 500",
             f"503, `dead`, with the reason, for {FLUSH_S} seconds",
@@ -182,7 +183,14 @@ def _limit_lines() -> list[str]:
     rows = [
         ("bytes of a body", MAX_BODY_BYTES, 413),
         ("bytes of all bodies that are being read", MAX_BODIES_BYTES, 503),
-        ("connections", MAX_CONNECTIONS, "503, in plain text"),
+        ("connections", MAX_CONNECTIONS, 503),
+        ("bytes of a request line and its headers", DEFAULT_LIMITS.max_head_bytes, 431),
+        ("seconds for a request line and its headers", f"{DEFAULT_LIMITS.head_s:g}", 408),
+        (
+            "seconds for a body",
+            f"{DEFAULT_LIMITS.body_s:g}, and one more per {DEFAULT_LIMITS.body_bytes_per_s} bytes of it",
+            408,
+        ),
         ("requests in flight", "`--max-num-seqs` and `--max-queue`", 503),
         ("texts of `/tokenize` and `/detokenize` that are worked on", MAX_TEXT_WORK, 503),
         ("bytes of a prompt, or of all texts of a conversation", "context × bytes of the longest token", 400),

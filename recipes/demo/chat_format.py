@@ -6,6 +6,7 @@ that ships with the checkpoint (chat_template.jinja) must agree with `render`; c
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -52,16 +53,16 @@ def turn(role: str, text: str) -> str:
 
 def answer(text: str, thinking: str | None = None) -> str:
     """Return the text of an `ai` turn; without thinking it starts with a bare closing tag."""
-    head = THINK_CLOSE if thinking is None else f"{THINK_OPEN}{thinking}{THINK_CLOSE}"
+    head = f"{THINK_OPEN}{thinking}{THINK_CLOSE}" if thinking else THINK_CLOSE
     return head + text
 
 
 def element(name: str, value: Any) -> str:
-    """Return one argument of a tool call as tagged text; nothing for a missing value."""
+    """Return one argument of a tool call as tagged text; null is an empty element, which only a list writes."""
     if value is None:
-        return ""
-    if isinstance(value, dict):
-        body = "".join(element(key, inner) for key, inner in value.items())
+        body = ""
+    elif isinstance(value, dict):
+        body = members(value)
     elif isinstance(value, list):
         body = "".join(element("item", inner) for inner in value)
     elif isinstance(value, str):
@@ -71,12 +72,16 @@ def element(name: str, value: Any) -> str:
     return f"{NAMESPACE}<{name}>{body}{NAMESPACE}</{name}>"
 
 
+def members(values: dict[str, Any]) -> str:
+    """Return the arguments of a call, or the members of an object, without those that are null."""
+    return "".join(element(key, value) for key, value in values.items() if value is not None)
+
+
 def tool_calls(calls: list[dict[str, Any]]) -> str:
     """Return the calls of one turn; each is `{"name": ..., "arguments": {...}}`."""
     body = ""
     for call in calls:
-        arguments = "".join(element(key, value) for key, value in call["arguments"].items())
-        body += f'{NAMESPACE}<invoke name="{call["name"]}">{arguments}{NAMESPACE}</invoke>'
+        body += f'{NAMESPACE}<invoke name="{call["name"]}">{members(call["arguments"])}{NAMESPACE}</invoke>'
     return f"{NAMESPACE}{CALL_OPEN}{body}{NAMESPACE}{CALL_CLOSE}"
 
 
@@ -101,17 +106,23 @@ def render(
     text = DOCUMENT_START
     if tools:
         text += turn("developer", tools_section(tools))
-    for message in messages:
-        role, content = message["role"], message.get("content") or ""
+    for role, group in itertools.groupby(messages, key=lambda message: message["role"]):
+        # Tool results in a row share one turn.
         if role == "tool":
-            text += turn("tool", f"<response>{content}</response>")
-        elif role == "assistant":
-            calls = [call["function"] for call in message.get("tool_calls", [])]
-            body = answer(content, message.get("reasoning_content"))
-            text += turn("ai", body + (tool_calls(calls) if calls else ""))
-        else:
-            text += turn(role, content)
+            text += turn("tool", "\n".join(f"<response>{message.get('content') or ''}</response>" for message in group))
+            continue
+        text += "".join(_turn_of(role, message) for message in group)
     if thinking_mode is not None:
         ending = {"enabled": THINK_OPEN, "disabled": THINK_CLOSE, "adaptive": ""}
         text += f"{TURN_START}ai\n{ending[thinking_mode]}"
     return text
+
+
+def _turn_of(role: str, message: dict[str, Any]) -> str:
+    """Return the turn of a message that is no tool result."""
+    content = message.get("content") or ""
+    if role != "assistant":
+        return turn(role, content)
+    calls = [call["function"] for call in message.get("tool_calls", [])]
+    body = answer(content, message.get("reasoning_content"))
+    return turn("ai", body + (tool_calls(calls) if calls else ""))

@@ -10,6 +10,7 @@ import torch
 from slipstream.cache.logical.manager import CacheManager, GroupSpec
 from slipstream.config.schema import EngineConfig
 from slipstream.engine.core import EngineCore
+from slipstream.engine.grammars import GrammarIntake, MatchingCompiler
 from slipstream.models.interface import TargetModel
 from slipstream.runner.build import make_runner
 from slipstream.scheduler.budget import SchedulerConfig
@@ -63,7 +64,14 @@ class TestEngine:
 
     __test__ = False
 
-    def __init__(self, config: EngineConfig, model: TargetModel, drafter: Drafter, knobs: Knobs) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        model: TargetModel,
+        drafter: Drafter,
+        knobs: Knobs,
+        compiler: MatchingCompiler | None = None,
+    ) -> None:
         import msgspec
 
         config = msgspec.structs.replace(
@@ -92,7 +100,9 @@ class TestEngine:
             self.cache,
             lambda: 0.0,
         )
-        self.core = EngineCore(self.scheduler, self.runner, overlap=knobs.overlap)
+        self.registry = built.grammars
+        grammars = None if compiler is None else GrammarIntake(compiler, self.registry)
+        self.core = EngineCore(self.scheduler, self.runner, overlap=knobs.overlap, grammars=grammars)
         self.outcomes: dict[str, Outcome] = {}
 
     def submit(self, request: Request) -> None:
@@ -101,10 +111,13 @@ class TestEngine:
         assert refused is None, refused
 
     def turn(self) -> None:
+        self.core.wait(10.0)
         for output in self.core.turn():
             self._note(output)
 
     def _note(self, output: RequestOutput) -> None:
+        if output.is_accepted:
+            return
         outcome = self.outcomes[output.request_id]
         outcome.token_ids.extend(output.token_ids)
         outcome.runs.append(output)

@@ -34,6 +34,7 @@ from slipstream.wire.messages import (
     ToFrontend,
 )
 from slipstream.wire.request import Request
+from slipstream.wire.step import Alternatives
 
 Script = Callable[[Request], Sequence[int]]
 
@@ -66,6 +67,9 @@ def echo(request: Request) -> list[int]:
 class ScriptedEngine:
     """Emits scripted tokens: one after the prefill, then runs of 1 to draft_len + 1 in turn.
 
+    A constrained request is accepted first; one whose constraint reads `bad` is refused, and one that reads `slow`
+    waits until `is_slow` is off.
+
     Args:
         facts: what it says of itself.
         script: the tokens it would like to answer with; repeated when they run out before the limit.
@@ -78,20 +82,48 @@ class ScriptedEngine:
         self.stats = EngineStats(num_pages=facts.num_pages - 1, num_free_pages=facts.num_pages - 1)
         self.submitted: list[Request] = []
         self.num_aborts = 0
+        self.is_slow = True
+        self.compiling: dict[str, Request] = {}
         self._news: list[RequestOutput] = []
 
     def submit(self, request: Request) -> None:
         self.submitted.append(request)
+        if request.sampling.grammar is None:
+            self._begin(request)
+        else:
+            self.compiling[request.request_id] = request
+
+    def _compile(self) -> None:
+        for request_id, request in list(self.compiling.items()):
+            text = request.sampling.grammar.text if request.sampling.grammar is not None else ""
+            if text == "slow" and self.is_slow:
+                continue
+            del self.compiling[request_id]
+            if text in ("bad", "many"):
+                kind = "RequestError" if text == "bad" else "OverloadedError"
+                code = "invalid_grammar" if text == "bad" else None
+                reason = f"the constraint cannot be used: {text}"
+                self._news.append(
+                    RequestOutput(
+                        request_id=request_id, finish_reason="error", error=reason, error_kind=kind, error_code=code
+                    )
+                )
+            else:
+                self._news.append(RequestOutput(request_id=request_id, is_accepted=True))
+                self._begin(request)
+
+    def _begin(self, request: Request) -> None:
         self.running[request.request_id] = (request, [])
         self._count(num_prompt_tokens=len(request.prompt_token_ids))
 
     def abort(self, request_id: str) -> None:
-        if self.running.pop(request_id, None) is not None:
+        if self.running.pop(request_id, None) is not None or self.compiling.pop(request_id, None) is not None:
             self.num_aborts += 1
             times = {"queue_s": 0.001, "prefill_s": 0.002, "decode_s": 0.003}
             self._news.append(RequestOutput(request_id=request_id, finish_reason="abort", **times))
 
     def step(self) -> Outputs | None:
+        self._compile()
         outputs, self._news = self._news, []
         for request_id, (request, emitted) in list(self.running.items()):
             outputs.append(self._advance(request_id, request, emitted))
@@ -129,6 +161,8 @@ class ScriptedEngine:
         logprobs = ()
         if request.sampling.logprobs is not None:
             logprobs = tuple(-0.5 * (place + 1) for place in range(len(run)))
+        prompt = request.prompt_token_ids[1:]
+        has_prompt = is_first and request.sampling.prompt_logprobs is not None
         return RequestOutput(
             request_id=request_id,
             token_ids=tuple(run),
@@ -136,6 +170,9 @@ class ScriptedEngine:
             num_accepted=min(num_accepted, len(run)),
             is_verify_step=not is_first,
             logprobs=logprobs,
+            top_logprobs=_alternatives(run, request.sampling.logprobs),
+            prompt_logprobs=tuple(-0.25 * (place + 1) for place in range(len(prompt))) if has_prompt else (),
+            prompt_top_logprobs=_alternatives(prompt, request.sampling.prompt_logprobs) if has_prompt else (),
             finish_reason=reason,
             stop_reason=stopped_at,
             **times,
@@ -144,6 +181,16 @@ class ScriptedEngine:
     def _count(self, **grown: int) -> None:
         changes = {name: getattr(self.stats, name) + value for name, value in grown.items()}
         self.stats = msgspec.structs.replace(self.stats, **changes)
+
+
+def _alternatives(token_ids: Sequence[int], num_top: int | None) -> tuple[Alternatives, ...]:
+    """Return, for each token, the ids that follow it and the id itself in third place."""
+    if not num_top:
+        return ()
+    return tuple(
+        tuple((id_, -0.125 * (place + 1)) for place, id_ in enumerate([id_ + 1, id_ + 2, id_, *range(20)][:num_top]))
+        for id_ in token_ids
+    )
 
 
 class FakeSyncEngine:
@@ -240,9 +287,12 @@ class FakeServerSection(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 0
     served_model_name: str = "tiny"
-    api_key: str | None = None
+    api_keys: tuple[str, ...] = ()
     max_queue: int = 8
     drain_s: float = 5.0
+    engine_timeout_s: float = 120.0
+    log_format: str = "text"
+    log_level: str = "info"
 
 
 class FakeParallelSection(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ import uvicorn
 from slipstream.frontend.async_llm import AsyncLLM
 from slipstream.frontend.processor import TextParts
 from slipstream.server.app import create_app
-from slipstream.server.serve import bind
+from slipstream.server.serve import bind, http_config
 from support.fake_engine import FakeClient, Script, ScriptedEngine, echo, fake_facts
 from support.tiny_text import tiny_folder
 
@@ -47,10 +47,10 @@ class World:
 
 @asynccontextmanager
 async def _front(
-    script: Script, step_s: float, max_queue: int, ready: bool, facts: dict[str, Any]
+    script: Script, step_s: float, max_queue: int, ready: bool, facts: dict[str, Any], text: TextParts = TEXT
 ) -> AsyncIterator[tuple[FakeClient, AsyncLLM]]:
     fake = FakeClient(ScriptedEngine(fake_facts(**facts), script), step_s=step_s, is_held=not ready)
-    llm = AsyncLLM(fake, lambda: TEXT, model_name="tiny", max_queue=max_queue)
+    llm = AsyncLLM(fake, lambda: text, model_name="tiny", max_queue=max_queue)
     try:
         if ready:
             await llm.wait_ready()
@@ -67,10 +67,11 @@ async def world(
     max_queue: int = 64,
     ready: bool = True,
     facts: dict[str, Any] | None = None,
+    text: TextParts = TEXT,
     **app: Any,
 ) -> AsyncIterator[World]:
     """Serve in process, without a socket; streams arrive whole."""
-    async with _front(script, step_s, max_queue, ready, facts or {}) as (fake, llm):
+    async with _front(script, step_s, max_queue, ready, facts or {}, text) as (fake, llm):
         transport = httpx.ASGITransport(create_app(llm, **app))
         async with httpx.AsyncClient(transport=transport, base_url="http://tiny", timeout=30) as client:
             yield World(fake, llm, client, "http://tiny")
@@ -78,13 +79,12 @@ async def world(
 
 @asynccontextmanager
 async def live_world(
-    *, script: Script = echo, step_s: float = 0.0, max_queue: int = 64, **app: Any
+    *, script: Script = echo, step_s: float = 0.0, max_queue: int = 64, text: TextParts = TEXT, **app: Any
 ) -> AsyncIterator[World]:
     """Serve on a real socket of this machine."""
-    async with _front(script, step_s, max_queue, True, {}) as (fake, llm):
+    async with _front(script, step_s, max_queue, True, {}, text) as (fake, llm):
         listener = bind("127.0.0.1", 0)
-        config = uvicorn.Config(create_app(llm, **app), http="httptools", ws="none", lifespan="off", log_config=None)
-        server = uvicorn.Server(config)
+        server = uvicorn.Server(http_config(create_app(llm, **app)))
         serving = asyncio.create_task(server._serve([listener]))
         while not server.started:
             await asyncio.sleep(0.005)

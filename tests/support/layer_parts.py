@@ -68,6 +68,11 @@ class ThreadGroup(TensorParallelGroup):
         super().__init__(mesh, _Place(mesh.tp_rank, mesh.tp_size))
         self._board, self._barrier = board, barrier
 
+    def broadcast(self, x):
+        if self.mesh.tp_size > 1:
+            x.copy_(self._gather(x.clone())[0])
+        return x
+
     def _gather(self, x):
         self._board[self.mesh.tp_rank] = x
         self._barrier.wait()

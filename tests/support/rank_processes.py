@@ -45,7 +45,7 @@ def run_processes(tp_size, job, folder):
 
 
 def use_group(group):
-    """A job: sums and concatenations, of whole and of strided tensors."""
+    """A job: sums, concatenations and broadcasts, of whole and of strided tensors."""
     rank = group.mesh.tp_rank
     x = torch.arange(6.0).view(2, 3) + 10 * rank
     return {
@@ -54,6 +54,8 @@ def use_group(group):
         "last": group.all_gather(x),
         "first": group.all_gather(x, dim=0),
         "strided": group.all_gather(x.t(), dim=1),
+        "broadcast": group.broadcast(torch.full((2, 3), 40 + rank, dtype=torch.int32)),
+        "broadcast_floats": group.broadcast(x.clone()),
     }
 
 
@@ -63,7 +65,8 @@ def part_company(group):
     told = {"is_default_group": torch.distributed.is_initialized()}
     if group.mesh.tp_rank == 1:
         group.close()
-    for name, operation in (("sum", group.all_reduce), ("gather", group.all_gather)):
+    operations = {"sum": group.all_reduce, "gather": group.all_gather, "broadcast": group.broadcast}
+    for name, operation in operations.items():
         try:
             operation(torch.ones(1))
         except EngineError as error:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slipstream.base.errors import ConfigError
 
 PREFIX = "SLIPSTREAM_"
+API_KEY = "SLIPSTREAM_API_KEY"
+"""Not a switch but a secret, which has no place on a command line; see the option `api_key`."""
+
 _TRUE = ("1", "true", "on", "yes")
 _FALSE = ("0", "false", "off", "no")
 
@@ -65,12 +68,13 @@ SWITCHES: tuple[Switch, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """Values of the switches. `given` names the fields that the environment set."""
+    """Values of the switches. `given` names those that the environment set; the API key is none of them."""
 
     poison_freed_pages: bool = False
     check_ranks: bool = False
     log_level: str = "info"
     given: frozenset[str] = frozenset()
+    api_key: str | None = field(default=None, repr=False)
 
 
 def read_switches(environ: Mapping[str, str]) -> Switches:
@@ -85,7 +89,7 @@ def read_switches(environ: Mapping[str, str]) -> Switches:
     by_name = {switch.name: switch for switch in SWITCHES}
     values: dict[str, str] = {}
     for name in sorted(environ):
-        if not name.startswith(PREFIX):
+        if not name.startswith(PREFIX) or name == API_KEY:
             continue
         switch = by_name.get(name)
         if switch is None:
@@ -94,8 +98,8 @@ def read_switches(environ: Mapping[str, str]) -> Switches:
             near = difflib.get_close_matches(name.removeprefix(PREFIX), endings, n=1)
             hint = f"did you mean {PREFIX}{near[0]}? " if near else ""
             raise ConfigError(
-                f"environment variable {name} is not a switch: {hint}allowed: {', '.join(by_name)}. Unset it; options "
-                "belong on the command line"
+                f"environment variable {name} is not a switch: {hint}allowed: {', '.join(by_name)}, {API_KEY}. Unset "
+                "it; options belong on the command line"
             )
         value = environ[name].strip().lower()
         if value not in switch.allowed:
@@ -106,6 +110,7 @@ def read_switches(environ: Mapping[str, str]) -> Switches:
         check_ranks=values.get("check_ranks", "0") in _TRUE,
         log_level=values.get("log_level", "info"),
         given=frozenset(values),
+        api_key=environ.get(API_KEY),
     )
 
 

@@ -49,8 +49,12 @@ def with_options(
     return decorate
 
 
-def read_value(option: Option, typed: str | bool | None) -> str | int | float | bool | None:
+def read_value(
+    option: Option, typed: str | bool | list[str] | None
+) -> str | int | float | bool | tuple[str, ...] | None:
     """Return a typed word as the option's kind; a word that is none is left for the table's own check to refuse."""
+    if isinstance(typed, list | tuple):
+        return tuple(typed) or None
     if not isinstance(typed, str) or option.kind in ("text", "switch") or typed == AUTO:
         return typed
     try:
@@ -71,6 +75,8 @@ def _parameter(option: Option, *, is_model_flag: bool) -> inspect.Parameter:
         kind: Any = Annotated[str | None, typer.Argument(metavar="MODEL", **shown)]
     elif option.kind == "switch":
         kind = Annotated[bool | None, typer.Option(f"{option.flag}/--no-{option.flag.removeprefix('--')}", **shown)]
+    elif option.is_repeatable:
+        kind = Annotated[list[str] | None, typer.Option(option.flag, metavar=_metavar(option), **shown)]
     else:
         kind = Annotated[str | None, typer.Option(option.flag, metavar=_metavar(option), **shown)]
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)

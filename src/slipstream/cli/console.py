@@ -5,6 +5,7 @@ Results go to standard output; progress and errors go to standard error, so that
 
 from __future__ import annotations
 
+import os
 from types import TracebackType
 
 from rich.console import Console
@@ -15,9 +16,31 @@ from slipstream.wire.messages import Progress as StageProgress
 ERROR_PREFIX = "slipstream: "
 
 
+def hold_standard_streams() -> None:
+    """Put the null device where standard input, output or error were closed.
+
+    HAZARD: the next socket would get the number otherwise, and libraries that write to standard error would write
+    into it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is taken: this one. Child processes need it as much.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+class _PatientConsole(Console):
+    """Falls silent when its reader has gone, and does not end the program: a server has more to do than to print."""
+
+    def on_broken_pipe(self) -> None:
+        """Print nothing more."""
+        self.quiet = True
+
+
 def make_error_console() -> Console:
     """Return the console on standard error."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return _PatientConsole(stderr=True, highlight=False, soft_wrap=True)
 
 
 class ProgressDisplay:

@@ -19,6 +19,7 @@ from slipstream.cli.settings import settle
 from slipstream.config.options import Options
 from slipstream.config.schema import EngineConfig
 from slipstream.frontend.async_llm import AsyncLLM
+from slipstream.frontend.chat import ChatAsk
 from slipstream.harness.stats import acceptance_length
 from slipstream.harness.workload import WorkItem, read_items
 from slipstream.wire.sampling_params import SamplingParams
@@ -165,7 +166,8 @@ async def answer(
     """Answer one prompt, writing text as it comes; a conversation is always answered as one."""
     started = time.perf_counter()
     if is_chat or item.messages:
-        generation = await llm.open_chat(item.as_chat(), sampling, template_kwargs=item.template_kwargs)
+        ask = ChatAsk(messages=item.as_chat(), template_kwargs=item.template_kwargs)
+        generation = await llm.open_chat(ask, sampling)
     else:
         generation = await llm.open(item.prompt or "", sampling)
     first: float | None = None

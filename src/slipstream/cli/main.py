@@ -16,7 +16,8 @@ import typer
 from slipstream.base.errors import SlipstreamError
 from slipstream.base.version import VERSION
 from slipstream.cli import bench, doctor, explain, generate, serve
-from slipstream.cli.console import show_error
+from slipstream.cli.chat import command as chat
+from slipstream.cli.console import hold_standard_streams, show_error
 
 EXIT_ERROR = 2
 EXIT_PIPE = 141
@@ -49,6 +50,7 @@ def build_app() -> typer.Typer:
 
     app.command("serve")(serve.serve)
     app.command("generate")(generate.generate)
+    app.command("chat")(chat.chat)
     app.command("explain")(explain.explain)
     app.command("doctor")(doctor.doctor)
     app.add_typer(bench.build_app(), name="bench")
@@ -61,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     Args:
         argv: arguments without the program's name; None takes the process's.
     """
+    hold_standard_streams()
     try:
         build_app()(args=None if argv is None else list(argv), prog_name="slipstream")
     except SlipstreamError as error:

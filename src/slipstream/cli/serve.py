@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import logging
 import os
 import shlex
+import sys
 
 import typer
 
-from slipstream.base.switches import read_switches
+from slipstream.base.log import set_up_logging
+from slipstream.base.switches import API_KEY
 from slipstream.cli.arguments import with_options
 from slipstream.cli.console import ProgressDisplay, make_error_console
+from slipstream.cli.hide_arguments import hide_arguments
 from slipstream.cli.settings import settle
 from slipstream.config.options import Options
 from slipstream.config.schema import EngineConfig
 
 EXAMPLE_MESSAGE = "Write a haiku about the sea."
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 @with_options()
@@ -27,8 +29,10 @@ def serve(options: Options) -> None:
     Stops on SIGTERM or Ctrl-C after the requests in flight have ended; a second signal stops at once.
     """
     config = settle(options)
-    logging.basicConfig(level=read_switches(os.environ).log_level.upper(), format=LOG_FORMAT)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    # From here on nothing needs the key in the environment, which child processes inherit.
+    os.environ.pop(API_KEY, None)
+    hide_arguments(config.server.api_keys)
+    set_up_logging(config.server.log_format, config.server.log_level, process="server", secrets=config.server.api_keys)
     # Imported here: other commands need no HTTP library.
     from slipstream.server.serve import serve as run_server
 
@@ -36,7 +40,7 @@ def serve(options: Options) -> None:
 
     def be_ready(url: str) -> None:
         display.stop()
-        typer.echo(describe_ready(config, url))
+        say(describe_ready(config, url))
 
     with display:
         run_server(
@@ -45,6 +49,16 @@ def serve(options: Options) -> None:
             on_listening=lambda url: make_error_console().print(f"{url} is bound, the model is loading", markup=False),
             on_ready=be_ready,
         )
+
+
+def say(text: str) -> None:
+    """Print a text, or go on without when nobody reads it: the server does not need its standard output."""
+    try:
+        typer.echo(text)
+    except (OSError, ValueError):
+        # What is still buffered must not fail again at the end.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def describe_ready(config: EngineConfig, url: str) -> str:
@@ -65,6 +79,6 @@ def example_request(config: EngineConfig, url: str) -> str:
         "max_tokens": 64,
     }
     words = ["curl", "-sS", f"{url}/v1/chat/completions", "-H", "Content-Type: application/json"]
-    if config.server.api_key is not None:
+    if config.server.api_keys:
         words += ["-H", "Authorization: Bearer YOUR_KEY"]
     return shlex.join([*words, "-d", json.dumps(body)])

@@ -14,7 +14,7 @@ from slipstream.config.capacity import pages_for
 from slipstream.config.resolve import config_digest
 from slipstream.config.schema import EngineConfig
 
-_SECRET_FIELDS = ("server.api_key",)
+_SECRET_FIELDS = ("server.api_keys",)
 
 
 class ExplainRow(NamedTuple):
@@ -66,7 +66,7 @@ def explain_rows(config: EngineConfig) -> tuple[ExplainRow, ...]:
         parent = path.rpartition(".")[0]
         if not note and parent in notes and not any(row.note == notes[parent] for row in rows):
             note = notes[parent]
-        shown = "***" if path in _SECRET_FIELDS and value is not None else _text(value)
+        shown = "***" if path in _SECRET_FIELDS and value else _text(value)
         rows.append(ExplainRow(section, name, shown, origin, note))
     rows.extend(byte_rows(config))
     rows.append(ExplainRow("digest", "config", config_digest(config), "derived", "equal digests take equal decisions"))
@@ -153,8 +153,8 @@ def _leaves(value: msgspec.Struct, prefix: str = "") -> list[tuple[str, Any]]:
 def _text(value: Any) -> str:
     if isinstance(value, tuple) and value and all(isinstance(item, bool) for item in value):
         return "".join("1" if item else "0" for item in value)
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and value:
         return ",".join(str(item) for item in value)
     if isinstance(value, bool):
         return "on" if value else "off"
-    return "none" if value is None else str(value)
+    return "none" if value is None or value == () else str(value)

@@ -7,6 +7,7 @@ defaults that depend on the checkpoint or the machine; the table says `auto` for
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -31,6 +32,8 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
         choices: allowed words; empty for any.
         minimum, maximum: bounds of a number, both included.
         metavar: placeholder in help texts.
+        is_repeatable: may be given several times; its value is a tuple.
+        is_secret: never shown.
     """
 
     name: str
@@ -42,6 +45,8 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     minimum: float | None = None
     maximum: float | None = None
     metavar: str = ""
+    is_repeatable: bool = False
+    is_secret: bool = False
 
     @property
     def flag(self) -> str:
@@ -229,30 +234,28 @@ OPTIONS: tuple[Option, ...] = (
         minimum=1,
         maximum=16,
     ),
-    _option(
-        "host",
-        "text",
-        "127.0.0.1",
-        "server",
-        "Address to listen on.",
-        metavar="an address",
-    ),
-    _option(
-        "port",
-        "whole",
-        8000,
-        "server",
-        "Port to listen on; 0 takes a free one.",
-        minimum=0,
-        maximum=65535,
-    ),
+    _option("host", "text", "127.0.0.1", "server", "Address to listen on.", metavar="an address"),
+    _option("port", "whole", 8000, "server", "Port to listen on; 0 takes a free one.", minimum=0, maximum=65535),
     _option(
         "api_key",
         "text",
         None,
         "server",
-        "Key that requests must carry; none asks for none.",
+        "Key that requests must carry, as a bearer token or in x-api-key; may be repeated, any one of them will do. "
+        "The variable SLIPSTREAM_API_KEY adds one, and is not seen in the list of processes. Without any key none is "
+        "asked for.",
         metavar="a text that is not empty",
+        is_repeatable=True,
+        is_secret=True,
+    ),
+    _option(
+        "api_key_file",
+        "text",
+        None,
+        "server",
+        "File of further keys, one per line; empty lines and lines that begin with # do not count. Let nobody else "
+        "read it.",
+        metavar="a file",
     ),
     _option(
         "max_queue",
@@ -270,6 +273,25 @@ OPTIONS: tuple[Option, ...] = (
         "Seconds that running requests get after a stop signal.",
         minimum=0,
         maximum=3600,
+    ),
+    _option(
+        "engine_timeout_s",
+        "number",
+        120.0,
+        "server",
+        "Seconds without a word from the engine, while requests run, after which it counts as hung and the server "
+        "ends; 0 waits for ever.",
+        minimum=0,
+        maximum=86400,
+    ),
+    _option("log_format", "text", "text", "server", "How log lines look.", choices=("text", "json")),
+    _option(
+        "log_level",
+        "text",
+        AUTO,
+        "server",
+        "Least severe lines that the log shows; auto is SLIPSTREAM_LOG_LEVEL, or info.",
+        choices=("auto", "debug", "info", "warning", "error"),
     ),
 )
 
@@ -304,9 +326,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ngram_min: int | None = None
     host: str | None = None
     port: int | None = None
-    api_key: str | None = None
+    api_key: str | Sequence[str] | None = None
+    api_key_file: str | None = None
     max_queue: int | None = None
     drain_s: float | None = None
+    engine_timeout_s: float | None = None
+    log_format: str | None = None
+    log_level: str | None = None
 
 
 def check_value(option: Option, value: object) -> Any:
@@ -314,13 +340,19 @@ def check_value(option: Option, value: object) -> Any:
 
     Args:
         option: the option.
-        value: what the user gave, not None.
+        value: what the user gave, not None; of a repeatable option one value or several.
 
     Raises:
         ConfigError: the value is not allowed; the message says what is.
     """
     if value == AUTO and option.default == AUTO:
         return value
+    if option.is_repeatable:
+        return tuple(_check_one(option, item) for item in (value if isinstance(value, list | tuple) else (value,)))
+    return _check_one(option, value)
+
+
+def _check_one(option: Option, value: object) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if option.kind == "switch":
         is_good = isinstance(value, bool)
@@ -332,6 +364,7 @@ def check_value(option: Option, value: object) -> Any:
         # Python refuses to print an integer of many digits.
         num_bits = value.bit_length() if isinstance(value, int) else 0
         shown = f"a number of {num_bits} bits" if num_bits > _MAX_SHOWN_BITS else repr(value)
+        shown = "***" if option.is_secret else shown
         bound = " that fits 64 bits" if num_bits > _MAX_WHOLE.bit_length() and option.maximum is None else ""
         raise ConfigError(f"{option.name}={shown} is not allowed: give {option.allowed}{bound} ({option.flag})")
     return float(value) if option.kind == "number" else value  # type: ignore[arg-type]

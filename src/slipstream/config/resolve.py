@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from slipstream.base.errors import CapacityError, ConfigError
-from slipstream.base.switches import Switches
+from slipstream.base.switches import API_KEY, Switches
 from slipstream.config.bytes import FixedBytes, cache_geometry, fixed_bytes, target_weight_bytes
 from slipstream.config.capacity import plan_pages
 from slipstream.config.checkpoint import read_checkpoint
@@ -76,7 +76,7 @@ def resolve(options: Options, hardware: Hardware, switches: Switches = Switches(
         cache=cache,
         scheduler=scheduler,
         speculation=speculation,
-        server=_server(choices, model),
+        server=_server(choices, switches, model),
         num_threads=choices.take(
             "threads",
             "num_threads",
@@ -265,12 +265,65 @@ def _describe_shortage(fixed: FixedBytes, hardware: Hardware, tp_size: int) -> s
     )
 
 
-def _server(choices: Choices, model: ModelSection) -> ServerSection:
+def _server(choices: Choices, switches: Switches, model: ModelSection) -> ServerSection:
+    level_origin = "switch" if "log_level" in switches.given else "default"
     return ServerSection(
         host=choices.take("host", "server.host"),
         port=choices.take("port", "server.port"),
         served_model_name=choices.take("served_model_name", "server.served_model_name", auto=model.name),
-        api_key=choices.take("api_key", "server.api_key"),
+        api_keys=collect_keys(choices, switches),
         max_queue=choices.take("max_queue", "server.max_queue"),
         drain_s=choices.take("drain_s", "server.drain_s"),
+        engine_timeout_s=choices.take("engine_timeout_s", "server.engine_timeout_s"),
+        log_format=choices.take("log_format", "server.log_format"),
+        log_level=choices.take("log_level", "server.log_level", auto=switches.log_level, origin=level_origin),
     )
+
+
+def collect_keys(choices: Choices, switches: Switches) -> tuple[str, ...]:
+    """Return every key, each once; none when no place names one.
+
+    Args:
+        choices: the options.
+        switches: the environment.
+
+    Raises:
+        ConfigError: the environment's key is empty, or the file cannot be read or holds no key.
+    """
+    typed: tuple[str, ...] = choices.given("api_key") or ()
+    file: str | None = choices.given("api_key_file")
+    keys = list(typed)
+    if switches.api_key is not None:
+        if not switches.api_key.strip():
+            raise ConfigError(f"{API_KEY} is empty: give a key, or unset it")
+        keys.append(switches.api_key)
+    if file is not None:
+        keys += read_key_file(Path(file).expanduser())
+    origin = "option" if typed or file is not None else "switch" if keys else "default"
+    places = (("--api-key", typed), (API_KEY, switches.api_key), (f"the file {file}", file))
+    note = "from " + ", ".join(name for name, value in places if value) if keys else ""
+    return choices.record("server.api_keys", tuple(dict.fromkeys(key.strip() for key in keys)), origin, note)
+
+
+def read_key_file(path: Path) -> list[str]:
+    """Return the keys of a file: one per line, without empty lines and comments.
+
+    Args:
+        path: the file, in UTF-8.
+
+    Raises:
+        ConfigError: it cannot be read, or holds no key; the message shows none of its text.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ConfigError(f"api_key_file={str(path)!r} cannot be read: {error.strerror} (--api-key-file)") from error
+    except UnicodeDecodeError:
+        raise ConfigError(f"api_key_file={str(path)!r} is not a text in UTF-8 (--api-key-file)") from None
+    keys = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+    if not keys:
+        raise ConfigError(
+            f"api_key_file={str(path)!r} holds no key, and would let everybody in: write one per line, or leave "
+            "--api-key-file out"
+        )
+    return keys

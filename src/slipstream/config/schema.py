@@ -13,6 +13,7 @@ import msgspec
 DType = Literal["float32", "bfloat16"]
 Device = Literal["cpu", "cuda"]
 DrafterKind = Literal["none", "ngram", "eagle3"]
+LogFormat = Literal["text", "json"]
 Verification = Literal["auto", "coupled", "rejection"]
 """`auto` is a rule for each request: with a seed coupled, without one rejection."""
 
@@ -151,14 +152,17 @@ class SpeculationSection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
-    """The HTTP front door."""
+    """The HTTP front door, and the log of all processes. `engine_timeout_s` 0 waits for ever."""
 
     host: str
     port: int
     served_model_name: str
-    api_key: str | None
+    api_keys: tuple[str, ...]
     max_queue: int
     drain_s: float
+    engine_timeout_s: float
+    log_format: LogFormat
+    log_level: str
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):

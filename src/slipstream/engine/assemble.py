@@ -8,10 +8,12 @@ from collections.abc import Callable
 from slipstream.cache.logical.manager import CacheManager, GroupSpec
 from slipstream.config.schema import EngineConfig
 from slipstream.engine.core import EngineCore
+from slipstream.engine.grammars import GrammarIntake
 from slipstream.engine.ranks import RankChoices, start_ranks
 from slipstream.parallel.group import one_rank
 from slipstream.scheduler.budget import SchedulerConfig
 from slipstream.scheduler.scheduler import Scheduler
+from slipstream.text.grammar.lazy_compiler import LazyCompiler, load_parts
 from slipstream.wire.messages import EngineFacts, Progress
 
 
@@ -38,10 +40,10 @@ def assemble(
     """
     if config.parallel.tp_size > 1:
         ranked = start_ranks(config, on_progress, ranks)
-        runner, geometry, on_close = ranked, ranked.geometry, ranked.close
+        runner, geometry, on_close, registry = ranked, ranked.geometry, ranked.close, ranked.grammars
     else:
         built = ranks.build(config, on_progress, one_rank())
-        runner, geometry, on_close = built.runner, built.geometry, None
+        runner, geometry, on_close, registry = built.runner, built.geometry, None, built.grammars
     try:
         scheduler = _make_scheduler(config, geometry.groups)
         on_progress(Progress(stage="warm-up", done=0, total=1))
@@ -51,8 +53,20 @@ def assemble(
         if on_close is not None:
             on_close()
         raise
-    core = EngineCore(scheduler, runner, overlap=config.scheduler.overlap, on_close=on_close)
+    core = EngineCore(
+        scheduler,
+        runner,
+        overlap=config.scheduler.overlap,
+        on_close=on_close,
+        grammars=GrammarIntake(make_compiler(config), registry),
+    )
     return core, facts_of(config)
+
+
+def make_compiler(config: EngineConfig) -> LazyCompiler:
+    """Return what compiles constraints for an engine; nothing is loaded before its first use."""
+    target = config.model.target
+    return LazyCompiler(lambda: load_parts(config.model.path, target.vocab_size, target.eos_token_ids))
 
 
 def _make_scheduler(config: EngineConfig, group_names: tuple[str, ...]) -> Scheduler:

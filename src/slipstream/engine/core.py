@@ -10,7 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from slipstream.base.errors import RequestError
+import msgspec
+
+from slipstream.base.errors import OverloadedError, RequestError, SlipstreamError, UnsupportedFeature
+from slipstream.engine.grammars import Compiled, GrammarIntake
+from slipstream.engine.wake import Wake
 from slipstream.scheduler.scheduler import Scheduler
 from slipstream.wire.messages import EngineStats, RequestOutput
 from slipstream.wire.request import Request
@@ -37,6 +41,7 @@ class EngineCore:
         runner: executes plans.
         overlap: submit the next step before collecting the last one.
         on_close: ends what the runner holds besides memory.
+        grammars: compiles the grammars of constrained requests; None refuses such requests. Closed with the loop.
     """
 
     def __init__(
@@ -46,7 +51,9 @@ class EngineCore:
         *,
         overlap: bool,
         on_close: Callable[[], None] | None = None,
+        grammars: GrammarIntake | None = None,
     ) -> None:
+        self._grammars = grammars
         self._on_close = on_close
         self._scheduler = scheduler
         self._runner = runner
@@ -55,39 +62,120 @@ class EngineCore:
 
     @property
     def has_work(self) -> bool:
-        """Whether a turn would do anything: requests are queued or running, or a step is unretired."""
-        return self._launched is not None or self._scheduler.has_work
+        """Whether a request has not ended, be it that its grammar is being compiled, or a step is unretired."""
+        return self._can_step or bool(self._compiling)
+
+    @property
+    def can_turn(self) -> bool:
+        """Whether a turn would do anything now: not so while all that is left is to wait for a compilation."""
+        return self._can_step or (self._grammars is not None and self._grammars.has_news)
 
     @property
     def request_ids(self) -> tuple[str, ...]:
-        """Every request that waits or runs."""
-        return self._scheduler.request_ids
+        """Every request that waits or runs, or whose grammar is being compiled."""
+        return (*self._scheduler.request_ids, *self._compiling)
+
+    @property
+    def wake(self) -> Wake | None:
+        """Sounds when a compilation ends, and is for its waiter to reset; None when nothing is ever compiled."""
+        return None if self._grammars is None else self._grammars.wake
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until a turn would do something, while all that is left is to wait for a compilation.
+
+        Args:
+            timeout_s: longest wait, in seconds.
+        """
+        if self._grammars is not None and self._compiling and not self.can_turn:
+            self._grammars.wake.wait(timeout_s)
+            # Before the next look: what ends from here on sounds again.
+            self._grammars.wake.reset()
+
+    def prepare(self) -> None:
+        """Begin what the first constrained request would otherwise wait for, on another thread. Does not wait."""
+        if self._grammars is not None:
+            self._grammars.start()
 
     def close(self) -> None:
-        """End what the runner holds besides memory; what is running is lost. May be called twice."""
+        """End what the loop and its runner hold besides memory; what is running is lost. May be called twice."""
+        if self._grammars is not None:
+            self._grammars.close()
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
             on_close()
 
     def submit(self, request: Request) -> RequestOutput | None:
-        """Queue a request; one that can never fit is answered at once with an error."""
+        """Queue a request; one that can never be served is answered at once with an error.
+
+        A constrained request is queued once its grammar is compiled, which `turn` tells.
+        """
         try:
-            self._scheduler.submit(request)
-        except RequestError as error:
-            return RequestOutput(request_id=request.request_id, finish_reason="error", error=str(error))
+            if request.sampling.grammar is None:
+                self._check_id(request.request_id)
+                self._scheduler.submit(request)
+            else:
+                self._compile(request)
+        except (RequestError, OverloadedError) as error:
+            return _refuse(request.request_id, error)
         return None
 
     def abort(self, request_id: str) -> RequestOutput | None:
         """End a request; None when it is unknown, because it may just have finished."""
+        if self._grammars is None:
+            return self._scheduler.abort(request_id)
+        if self._grammars.cancel(request_id) is not None:
+            return RequestOutput(request_id=request_id, finish_reason="abort")
+        self._grammars.forget(request_id)
         return self._scheduler.abort(request_id)
 
     def turn(self) -> list[RequestOutput]:
         """Run one turn of the loop and return the news it brought."""
-        return self._overlapped_turn() if self._overlap else self._plain_turn()
+        if self._grammars is None:
+            return self._step()
+        news = [self._accept(compiled) for compiled in self._grammars.take()]
+        news += self._step()
+        for output in news:
+            if output.finish_reason is not None:
+                self._grammars.forget(output.request_id)
+        return news
 
     def stats(self) -> EngineStats:
         """Return a snapshot of gauges and counters."""
-        return self._scheduler.stats()
+        stats, num_compiling = self._scheduler.stats(), len(self._compiling)
+        if not num_compiling:
+            return stats
+        return msgspec.structs.replace(stats, num_waiting=stats.num_waiting + num_compiling)
+
+    @property
+    def _can_step(self) -> bool:
+        return self._launched is not None or self._scheduler.has_work
+
+    @property
+    def _compiling(self) -> tuple[str, ...]:
+        return () if self._grammars is None else self._grammars.request_ids
+
+    def _check_id(self, request_id: str) -> None:
+        if request_id in self._compiling:
+            raise RequestError(f"request_id={request_id!r} is in flight: give an id of its own", param="request_id")
+
+    def _compile(self, request: Request) -> None:
+        if self._grammars is None:
+            raise UnsupportedFeature("this engine serves no structured output", code="no_structured_output")
+        self._check_id(request.request_id)
+        # What could never run is not worth a compilation.
+        self._scheduler.check(request)
+        self._grammars.submit(request)
+
+    def _accept(self, compiled: Compiled) -> RequestOutput:
+        request_id = compiled.request.request_id
+        if compiled.error is not None:
+            return _refuse(request_id, compiled.error)
+        # It was checked when it came, and nobody else has got its id since.
+        self._scheduler.submit(compiled.request)
+        return RequestOutput(request_id=request_id, is_accepted=True)
+
+    def _step(self) -> list[RequestOutput]:
+        return self._overlapped_turn() if self._overlap else self._plain_turn()
 
     def _plain_turn(self) -> list[RequestOutput]:
         plan = self._scheduler.plan()
@@ -100,3 +188,13 @@ class EngineCore:
         plan = self._scheduler.plan()
         self._launched = self._runner.submit(plan) if plan is not None else None
         return self._scheduler.commit(self._runner.collect(last)) if last is not None else []
+
+
+def _refuse(request_id: str, error: SlipstreamError) -> RequestOutput:
+    return RequestOutput(
+        request_id=request_id,
+        finish_reason="error",
+        error=str(error),
+        error_kind=type(error).__name__,
+        error_code=getattr(error, "code", None),
+    )

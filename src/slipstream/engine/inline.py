@@ -27,6 +27,8 @@ from slipstream.wire.messages import (
 )
 from slipstream.wire.request import Request
 
+_DRAIN_POLL_S = 0.5
+
 
 class InlineEngine:
     """A `SyncEngine` whose `poll` runs the loop.
@@ -63,11 +65,12 @@ class InlineEngine:
         self._note(self._core.abort(request_id))
 
     def poll(self, timeout_s: float | None = None) -> list[ToFrontend]:
-        """Run one turn and return its news. There is nothing to wait for, so `timeout_s` is not used.
+        """Run one turn and return its news.
 
-        An engine that broke tells each request so once, then that it failed; from then on only the latter.
+        While all that is left is to wait for the compilation of a constraint, it waits for that first, at most
+        `timeout_s` seconds. An engine that broke tells each request so once, then that it failed; from then on only
+        the latter.
         """
-        del timeout_s
         if not self._is_ready_told:
             self._is_ready_told = True
             return [Ready(facts=self._facts)]
@@ -75,6 +78,8 @@ class InlineEngine:
             return [Stopped()]
         if self._failed is not None:
             return [self._failed]
+        if timeout_s and not self._news:
+            self._core.wait(timeout_s)
         news, self._news = self._news, []
         try:
             news.extend(self._core.turn())
@@ -93,6 +98,7 @@ class InlineEngine:
 
     def _shut_down(self, message: Shutdown) -> None:
         while message.drain and self._core.has_work:
+            self._core.wait(_DRAIN_POLL_S)
             self._news.extend(self._core.turn())
         self.close()
 

@@ -7,16 +7,18 @@ ends on Shutdown, when its parent is gone, or with one `Failed` message when som
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import sys
-import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import zmq
 
 from slipstream.base.errors import SlipstreamError
+from slipstream.base.log import log_fields, set_up_logging
 from slipstream.config.schema import EngineConfig
 from slipstream.engine.core import EngineCore
 from slipstream.wire.codec import decode_to_engine, encode
@@ -33,6 +35,7 @@ from slipstream.wire.messages import (
 )
 from slipstream.wire.request import Request
 
+_LOG = logging.getLogger("slipstream.engine")
 LAST_WORDS_MS = 2000
 """How long the process waits, when it ends, for its last message to be taken."""
 
@@ -57,12 +60,13 @@ def main(arguments: list[str] | None = None) -> int:
     parent = os.getppid()
     try:
         config = msgspec.json.decode(Path(options.config).read_bytes(), type=EngineConfig)
+        set_up_logging(config.server.log_format, config.server.log_level, process="engine")
         return _serve(config, socket, parent)
     except SlipstreamError as error:
         socket.send(encode(Failed(kind=type(error).__name__, reason=str(error))))
         return 1
     except Exception as error:  # noqa: BLE001 - the boundary of the process: anything becomes one report
-        traceback.print_exc(file=sys.stderr)
+        _LOG.exception("the engine failed")
         socket.send(encode(Failed(kind="EngineError", reason=f"{type(error).__name__}: {error}")))
         return 1
     finally:
@@ -78,6 +82,7 @@ def _serve(config: EngineConfig, socket: zmq.Socket[bytes], parent: int) -> int:
 
     core, facts = assemble(config, tell)
     socket.send(encode(Ready(facts=facts)))
+    core.prepare()
     try:
         return _turn_until_told(core, socket, parent)
     finally:
@@ -88,16 +93,17 @@ def _turn_until_told(core: EngineCore, socket: zmq.Socket[bytes], parent: int) -
     is_draining = False
     told = core.stats()
     while True:
-        shutdown, news = _receive(core, socket, wait=not core.has_work)
+        shutdown, news = _receive(core, socket, wait=not core.can_turn)
         if shutdown is not None:
             is_draining = True
             if not shutdown.drain:
                 break
-        if core.has_work:
+        if core.can_turn:
             news.extend(core.turn())
         stats = core.stats()
         if news or stats != told:
             told = stats
+            log_ends(news)
             socket.send(encode(Outputs(outputs=tuple(news), stats=stats)))
         if is_draining and not core.has_work:
             break
@@ -110,8 +116,8 @@ def _turn_until_told(core: EngineCore, socket: zmq.Socket[bytes], parent: int) -
 def _receive(core: EngineCore, socket: zmq.Socket[bytes], *, wait: bool) -> tuple[Shutdown | None, list[RequestOutput]]:
     """Take every message that is there; while idle, wait for the first one for a moment."""
     news: list[RequestOutput] = []
-    if wait and not socket.poll(IDLE_POLL_MS):
-        return None, news
+    if wait:
+        _wait(core, socket)
     while socket.poll(0):
         message = decode_to_engine(socket.recv())
         if isinstance(message, Shutdown):
@@ -122,11 +128,64 @@ def _receive(core: EngineCore, socket: zmq.Socket[bytes], *, wait: bool) -> tupl
     return None, news
 
 
+def _wait(core: EngineCore, socket: zmq.Socket[bytes]) -> None:
+    """Wait for a message or for the end of a compilation, for a moment."""
+    poller = zmq.Poller()
+    poller.register(socket, zmq.POLLIN)
+    wake = core.wake
+    if wake is not None:
+        poller.register(wake, zmq.POLLIN)
+    poller.poll(IDLE_POLL_MS)
+    if wake is not None:
+        # Before the next look at compilations: what ends from here on sounds again.
+        wake.reset()
+
+
 def _take(core: EngineCore, message: Submit | Abort) -> RequestOutput | None:
     if isinstance(message, Abort):
         return core.abort(message.request_id)
     request: Request = message.request
+    log_begin(request)
     return core.submit(request)
+
+
+def log_begin(request: Request) -> None:
+    """Write, for debugging, that a request was taken in: its sizes, nothing of its text."""
+    if _LOG.isEnabledFor(logging.DEBUG):
+        log_fields(
+            _LOG,
+            logging.DEBUG,
+            "request queued",
+            request_id=request.request_id,
+            prompt_tokens=len(request.prompt_token_ids),
+            max_seq_len=request.max_seq_len,
+            verification=request.verification,
+        )
+
+
+def log_ends(outputs: Sequence[RequestOutput]) -> None:
+    """Write how requests ended: a warning for one that failed, and for debugging any other.
+
+    Args:
+        outputs: news of one step.
+    """
+    for output in outputs:
+        if output.finish_reason is None:
+            continue
+        if output.finish_reason == "error":
+            log_fields(_LOG, logging.WARNING, "request failed", request_id=output.request_id, reason=output.error)
+        elif _LOG.isEnabledFor(logging.DEBUG):
+            log_fields(
+                _LOG,
+                logging.DEBUG,
+                "request ended",
+                request_id=output.request_id,
+                finish_reason=output.finish_reason,
+                queue_s=output.queue_s,
+                prefill_s=output.prefill_s,
+                decode_s=output.decode_s,
+                num_preemptions=output.num_preemptions,
+            )
 
 
 if __name__ == "__main__":

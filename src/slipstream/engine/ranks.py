@@ -25,6 +25,7 @@ from slipstream.parallel.group import TensorParallelGroup, connect
 from slipstream.parallel.mesh import Mesh
 from slipstream.runner.agreement import StepProbe, probe_step, read_probe
 from slipstream.runner.build import BuiltRunner, build_runner
+from slipstream.runner.grammar_registry import GrammarRegistry
 from slipstream.runner.handoff import StepHandle
 from slipstream.wire.messages import Progress
 from slipstream.wire.ranks import (
@@ -88,6 +89,11 @@ class RankedRunner:
     def geometry(self) -> CacheGeometry:
         """Pools of one rank."""
         return self._built.geometry
+
+    @property
+    def grammars(self) -> GrammarRegistry:
+        """Grammars of live requests; only this rank follows them."""
+        return self._built.grammars
 
     def warm_up(self) -> None:
         """Run the decode step once on a padding row, on all ranks.

@@ -6,23 +6,26 @@ One task reads the engine's messages and turns them into deltas; callers only wa
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn, TypeVar
+
+import msgspec
 
 from slipstream.base.errors import EngineError, OverloadedError, RequestError, SlipstreamError
 from slipstream.engine.client import ProcessClient
 from slipstream.engine.interface import AsyncEngineClient
 from slipstream.engine.spawn import start_process
+from slipstream.frontend.call import Call
+from slipstream.frontend.chat import ChatAsk, PreparedChat
 from slipstream.frontend.generation import Generation
+from slipstream.frontend.in_flight import InFlight
 from slipstream.frontend.processor import Processor, Prompt, TextParts
 from slipstream.frontend.status import State, Status, error_of
 from slipstream.frontend.stream import Delta, RequestStream
 from slipstream.frontend.text_threads import LONG_TEXT_CHARS, TextThreads
-from slipstream.frontend.timing import Timing
-from slipstream.metrics.instruments import Instruments, Rejection, RequestEnd
-from slipstream.wire.messages import EngineFacts, Failed, Outputs, Progress, Ready, RequestOutput, Stopped, ToFrontend
+from slipstream.metrics.instruments import Instruments, Rejection
+from slipstream.wire.messages import EngineFacts, Failed, Outputs, Progress, Ready, Stopped, ToFrontend
 from slipstream.wire.sampling_params import SamplingParams
 
 _Result = TypeVar("_Result")
@@ -61,14 +64,11 @@ class AsyncLLM:
         self._progress: Progress | None = None
         self._failure: SlipstreamError | None = None
         self._processor: Processor | None = None
-        self._instruments: Instruments | None = None
-        self._live: dict[str, tuple[Generation, Timing]] = {}
-        self._ending: dict[str, RequestEnd] = {}
+        self._live = InFlight()
         self._opening = TextThreads()
         self._text_work = TextThreads()
         self._settled = asyncio.Event()
         self._dead = asyncio.Event()
-        self._idle = asyncio.Event()
         self._reader = asyncio.create_task(self._read_engine(), name="engine-reader")
 
     @classmethod
@@ -79,8 +79,11 @@ class AsyncLLM:
             config: the EngineConfig.
             on_progress: told of loading and warm-up.
         """
+        # The engine checks no keys, and its configuration lies in a file.
+        server = msgspec.structs.replace(config.server, api_keys=())
+        process = start_process(msgspec.structs.replace(config, server=server))
         return cls(
-            ProcessClient(start_process(config)),
+            ProcessClient(process, max_silence_s=config.server.engine_timeout_s),
             lambda: TextParts.load(config.model.path),
             model_name=config.server.served_model_name,
             max_queue=config.server.max_queue,
@@ -141,6 +144,7 @@ class AsyncLLM:
         *,
         request_id: str | None = None,
         add_special_tokens: bool = True,
+        call: Call | None = None,
     ) -> Generation:
         """Submit one request.
 
@@ -149,9 +153,10 @@ class AsyncLLM:
             sampling: the caller's parameters.
             request_id: unique among the requests in flight; drawn if None.
             add_special_tokens: apply the tokenizer's own prefix to text, if it has one.
+            call: whose request it is; names it if `request_id` is None.
 
         Raises:
-            RequestError: the request cannot be served as asked.
+            RequestError: the request cannot be served as asked, for example its constraint.
             OverloadedError: the queue is full, or the engine is loading or draining.
             EngineError: the engine is dead.
         """
@@ -165,35 +170,70 @@ class AsyncLLM:
             )
         else:
             ids = processor.tokenize(prompt, add_special_tokens=add_special_tokens)
-        return self._submit(ids, sampling, request_id)
+        return await self._submit(ids, sampling, request_id, call).accepted()
 
     async def open_chat(
         self,
-        messages: Sequence[Mapping[str, str]],
+        ask: ChatAsk,
         sampling: SamplingParams,
         *,
         request_id: str | None = None,
-        add_generation_prompt: bool = True,
-        template_kwargs: Mapping[str, Any] | None = None,
+        call: Call | None = None,
     ) -> Generation:
         """Submit one conversation; see `open`.
 
         Args:
-            messages: as `text.messages.parse_messages` returns them.
+            ask: the conversation, with messages as `text.messages.parse_messages` returns them.
             sampling: the caller's parameters.
             request_id: unique among the requests in flight; drawn if None.
-            add_generation_prompt: end with the opening of the assistant's turn.
-            template_kwargs: further variables of the chat template.
+            call: whose request it is; names it if `request_id` is None.
         """
         self._check_room()
+        prepared = await self._prepare_chat(ask, sampling)
+        ids, sampling = prepared.prompt_token_ids, prepared.sampling
+        return await self._submit(ids, sampling, request_id, call, chat=prepared).accepted()
+
+    async def open_chat_choices(
+        self, ask: ChatAsk, sampling: SamplingParams, *, call: Call | None = None
+    ) -> list[Generation]:
+        """Submit one conversation as often as `sampling.n` says, all or none; it is rendered once.
+
+        Args:
+            ask: the conversation.
+            sampling: the caller's parameters.
+            call: whose requests they are.
+        """
+        self._check_room(sampling.n)
+        prepared = await self._prepare_chat(ask, sampling)
+        ids, generations = prepared.prompt_token_ids, list[Generation]()
+        self._check_room(sampling.n)
+        try:
+            for index in range(sampling.n):
+                one = self._submit(ids, prepared.sampling.for_choice(index), None, call, chat=prepared)
+                generations.append(one)
+            for generation in generations:
+                await generation.accepted()
+        except BaseException:
+            for generation in generations:
+                generation.close()
+            raise
+        return generations
+
+    async def count_chat_tokens(self, ask: ChatAsk, *, num_contexts: int = 1) -> int:
+        """Return how many tokens a conversation has as a prompt.
+
+        Args:
+            ask: the conversation.
+            num_contexts: how many context lengths its texts may fill.
+        """
         processor = self.processor
-        ids = await self._opening.run(
-            lambda: processor.tokenize_chat(
-                messages, add_generation_prompt=add_generation_prompt, template_kwargs=template_kwargs
-            ),
-            sum(len(text) for message in messages for text in message.values()),
+        return await self.work_on_text(
+            lambda: len(processor.tokenize_chat(ask, num_contexts=num_contexts)), ask.num_chars
         )
-        return self._submit(ids, sampling, request_id)
+
+    async def _prepare_chat(self, ask: ChatAsk, sampling: SamplingParams) -> PreparedChat:
+        processor = self.processor
+        return await self._opening.run(lambda: processor.prepare_chat(ask, sampling), ask.num_chars)
 
     async def work_on_text(self, work: Callable[[], _Result], num_chars: int) -> _Result:
         """Return what the work returns; it is called in a thread and belongs to no request.
@@ -237,15 +277,17 @@ class AsyncLLM:
         """
         if self._state in ("ready", "loading"):
             self._state = "draining"
-        self._idle.clear()
+        self._live.idle.clear()
         if not self._live:
             return True
         try:
-            await asyncio.wait_for(self._idle.wait(), timeout_s)
+            await asyncio.wait_for(self._live.idle.wait(), timeout_s)
         except TimeoutError:
-            for request_id in list(self._live):
+            for request_id in self._live.request_ids:
                 self._client.abort(request_id)
-            self._fail_all(OverloadedError(f"the server is shutting down and gave this request {timeout_s:g} s more"))
+            self._live.fail_all(
+                OverloadedError(f"the server is shutting down and gave this request {timeout_s:g} s more")
+            )
             return False
         return True
 
@@ -260,15 +302,19 @@ class AsyncLLM:
 
     def render_metrics(self) -> bytes:
         """Return the metrics as text; empty before the engine is ready."""
-        return b"" if self._instruments is None else self._instruments.render()
+        return b"" if self._live.instruments is None else self._live.instruments.render()
 
-    def _check_room(self) -> None:
+    def _check_room(self, num_requests: int = 1) -> None:
         if self._state != "ready" or self._processor is None:
             self._refuse()
-        if len(self._live) + self._opening.num_held >= self.max_in_flight:
-            self._reject(
-                "queue_full", f"{self.max_in_flight} requests run or wait, which is all that this server takes"
+        if num_requests > self.max_in_flight:
+            raise RequestError(
+                f"n={num_requests}: this server takes {self.max_in_flight} requests at once: ask for fewer answers",
+                param="n",
             )
+        if len(self._live) + self._opening.num_held + num_requests > self.max_in_flight:
+            places = f"{self.max_in_flight} requests run or wait"
+            self._reject("queue_full", f"{places}, which is all that this server takes")
 
     def _refuse(self) -> NoReturn:
         if self._state == "loading":
@@ -278,26 +324,36 @@ class AsyncLLM:
         raise EngineError(f"the engine is not running: {self._failure}")
 
     def _reject(self, reason: Rejection, message: str) -> NoReturn:
-        if self._instruments is not None:
-            self._instruments.count_rejection(reason)
+        if self._live.instruments is not None:
+            self._live.instruments.count_rejection(reason)
         raise OverloadedError(f"{message}: try again later", retry_after_s=RETRY_AFTER_S)
 
-    def _submit(self, ids: tuple[int, ...], sampling: SamplingParams, request_id: str | None) -> Generation:
+    def _submit(
+        self,
+        ids: tuple[int, ...],
+        sampling: SamplingParams,
+        request_id: str | None,
+        call: Call | None = None,
+        *,
+        chat: PreparedChat | None = None,
+    ) -> Generation:
         if self._state != "ready" or self._processor is None:
             self._refuse()
-        request = self._processor.make_request(request_id or uuid.uuid4().hex, ids, sampling)
+        drawn = uuid.uuid4().hex if call is None else self._live.name_for(call)
+        is_reasoning = chat is not None and chat.starts_in == "reasoning"
+        request = self._processor.make_request(request_id or drawn, ids, sampling, starts_in_reasoning=is_reasoning)
         if request.request_id in self._live:
             raise RequestError(f"request_id={request.request_id!r} is in flight already", param="request_id")
         stream = RequestStream(request, self._processor.tokenizer)
-        generation = Generation(stream, lambda: self._abandon(request.request_id))
-        self._live[request.request_id] = (generation, Timing(time.monotonic()))
+        answer = None if chat is None else chat.answer_stream()
+        generation = Generation(stream, lambda: self._abandon(request.request_id), answer)
+        self._live.add(generation, call)
         self._client.submit(request)
-        self._note_streams()
         return generation
 
     def _abandon(self, request_id: str) -> None:
         self._client.abort(request_id)
-        self._retire(request_id, "abort", None)
+        self._live.retire(request_id, "abort", None)
 
     async def _read_engine(self) -> None:
         try:
@@ -312,17 +368,18 @@ class AsyncLLM:
 
     def _take(self, message: ToFrontend, text: TextParts) -> None:
         if isinstance(message, Outputs):
-            if self._instruments is not None:
-                self._instruments.follow(message.stats)
+            if self._live.instruments is not None:
+                self._live.instruments.follow(message.stats)
             for output in message.outputs:
-                self._take_output(output)
+                if self._live.take(output):
+                    self._client.abort(output.request_id)
         elif isinstance(message, Progress):
             self._progress = message
             if self._on_progress is not None:
                 self._on_progress(message)
         elif isinstance(message, Ready):
             self._processor = Processor(text, message.facts)
-            self._instruments = Instruments(self.model_name, message.facts)
+            self._live.instruments = Instruments(self.model_name, message.facts)
             if self._state == "loading":
                 self._state = "ready"
             self._settled.set()
@@ -330,42 +387,6 @@ class AsyncLLM:
             self._end(error_of(message))
         elif isinstance(message, Stopped):
             self._end(EngineError("the engine stopped"))
-
-    def _take_output(self, output: RequestOutput) -> None:
-        request_id = output.request_id
-        if request_id not in self._live:
-            end = self._ending.pop(request_id, None) if output.finish_reason is not None else None
-            if end is not None and self._instruments is not None:
-                self._instruments.observe_end(Timing.with_phases(end, output))
-            return
-        generation, timing = self._live[request_id]
-        delta = generation.stream.feed(output)
-        if delta.token_ids and self._instruments is not None:
-            timing.observe(self._instruments, time.monotonic())
-        if generation.stream.is_cut and output.finish_reason is None:
-            self._client.abort(request_id)
-        if delta.finish_reason in ("error", "abort"):
-            generation.fail(EngineError(delta.error or "the engine ended the request"))
-        else:
-            generation.put(delta)
-        if delta.finish_reason is not None:
-            self._retire(request_id, delta.finish_reason, output if output.finish_reason is not None else None)
-
-    def _retire(self, request_id: str, finish_reason: Any, last: RequestOutput | None) -> None:
-        """Forget a request that ended; its times come with the engine's last word, which may still be on its way."""
-        generation, timing = self._live.pop(request_id)
-        end = timing.end_of(generation.stream, finish_reason, time.monotonic())
-        if last is None:
-            self._ending[request_id] = end
-        elif self._instruments is not None:
-            self._instruments.observe_end(Timing.with_phases(end, last))
-        self._note_streams()
-
-    def _note_streams(self) -> None:
-        if self._instruments is not None:
-            self._instruments.set_streams(len(self._live))
-        if not self._live:
-            self._idle.set()
 
     def _end(self, error: SlipstreamError) -> None:
         """The engine is gone, for good: one error for every request in flight."""
@@ -375,10 +396,5 @@ class AsyncLLM:
         self._failure = error
         self._settled.set()
         self._dead.set()
-        self._fail_all(EngineError(f"the engine died while this request ran: {error}"))
-        self._ending.clear()
-
-    def _fail_all(self, error: SlipstreamError) -> None:
-        for request_id, (generation, _) in list(self._live.items()):
-            generation.fail(error)
-            self._retire(request_id, "error", RequestOutput(request_id=request_id, finish_reason="error"))
+        self._live.fail_all(EngineError(f"the engine died while this request ran: {error}"))
+        self._live.expect_no_more()

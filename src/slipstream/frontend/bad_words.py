@@ -26,6 +26,12 @@ def bad_token_ids(words: Sequence[str], tokenizer: Tokenizer) -> tuple[tuple[int
     """
     sequences: dict[tuple[int, ...], None] = {}
     for word in words:
+        if len(word) > MAX_BAD_SEQUENCE_LEN * tokenizer.max_token_bytes:
+            raise UnsupportedFeature(
+                f"bad_words holds a word of {len(word)} characters: at most {MAX_BAD_SEQUENCE_LEN} tokens can be "
+                "looked for",
+                param="bad_words",
+            )
         bare = word.lstrip()
         first = tuple(tokenizer.encode(bare, add_special_tokens=False))
         if not first:

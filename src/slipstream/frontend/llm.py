@@ -13,17 +13,22 @@ from typing import Any
 
 import msgspec
 
-from slipstream.base.errors import EngineError, RequestError
+from slipstream.base.errors import EngineError, RequestError, SlipstreamError
 from slipstream.base.switches import environment_switches
 from slipstream.config.hardware import probe_hardware
 from slipstream.config.options import read_options
 from slipstream.config.resolve import resolve
 from slipstream.engine.interface import SyncEngine
 from slipstream.engine.spawn import start_inline
+from slipstream.frontend.answer_stream import AnswerEnd, AnswerStream, join_answer
+from slipstream.frontend.chat import ChatAsk, PreparedChat
 from slipstream.frontend.processor import Processor, Prompt, TextParts
-from slipstream.frontend.stream import RequestStream
+from slipstream.frontend.status import error_of_output
+from slipstream.frontend.stream import Delta, RequestStream
 from slipstream.text.messages import parse_messages
-from slipstream.wire.messages import EngineFacts, Failed, FinishReason, Outputs, Progress, Ready, Stopped
+from slipstream.text.tools.parser import ToolCall
+from slipstream.text.tools.schema import parse_tool_choice, parse_tools
+from slipstream.wire.messages import EngineFacts, Failed, Outputs, Progress, Ready, Stopped
 from slipstream.wire.request import Request
 from slipstream.wire.sampling_params import SamplingParams
 from slipstream.wire.step import Alternatives
@@ -39,7 +44,8 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
         prompt_token_ids: the prompt as the model saw it.
         token_ids: returned tokens; one that ended the request is the last of them.
         text: their text, without what ended it unless asked for.
-        finish_reason: `stop`, `length` or `error`.
+        reasoning, content, tool_calls: what the text is, for a conversation; else all of it is content.
+        finish_reason: `stop`, `length`, `tool_calls` (a stop with complete calls) or `error`.
         stop_reason: the stop string, or the stop token id other than the model's own end, that ended it.
         logprobs: one per token, or empty when not asked for.
         top_logprobs: per token its most likely alternatives, as (token id, log-probability); empty when not asked for.
@@ -54,7 +60,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     prompt_token_ids: tuple[int, ...]
     token_ids: tuple[int, ...]
     text: str
-    finish_reason: FinishReason
+    finish_reason: AnswerEnd | None
     stop_reason: int | str | None = None
     logprobs: tuple[float, ...] = ()
     num_verify_steps: int = 0
@@ -66,6 +72,9 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     top_logprobs: tuple[Alternatives, ...] = ()
     prompt_logprobs: tuple[float, ...] = ()
     prompt_top_logprobs: tuple[Alternatives, ...] = ()
+    reasoning: str = ""
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 class LLM:
@@ -140,7 +149,8 @@ class LLM:
             One completion per prompt, in the order of the prompts.
 
         Raises:
-            RequestError: a prompt or a parameter is not allowed; then nothing has run.
+            RequestError: a prompt or a parameter is not allowed; then nothing has run. Or a constraint cannot be
+                compiled; then the other prompts are given up, and this LLM goes on.
             EngineError: the engine died, or this LLM is closed. Whatever ends a call in the middle, Ctrl-C too,
                 closes the LLM.
         """
@@ -154,26 +164,41 @@ class LLM:
         *,
         add_generation_prompt: bool = True,
         template_kwargs: Mapping[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        parallel_tool_calls: bool = True,
     ) -> list[Completion]:
         """Answer conversations together; see `generate`.
 
         Args:
-            messages: one conversation, or a list of them; each message has `role` and `content`.
+            messages: one conversation, or a list of them; each message has `role` and `content`, an answer that called
+                tools `tool_calls`, and the result of a call role `tool` and `tool_call_id`.
             params: for all of them, or one per conversation.
             add_generation_prompt: end with the opening of the assistant's turn.
-            template_kwargs: further variables of the chat template.
+            template_kwargs: further variables of the chat template; `thinking_mode` is enabled, disabled or adaptive.
+            tools: what the model may call, in OpenAI's form.
+            tool_choice: `auto`, `none`, `required`, or `{"type": "function", "function": {"name": …}}`; None is auto
+                with tools.
+            parallel_tool_calls: whether an answer may call more than once.
         """
         is_one = not messages or isinstance(messages[0], Mapping)
         conversations = [messages] if is_one else messages
-        token_ids = [
-            self._processor.tokenize_chat(
-                parse_messages(_as_lists(conversation)),
+        tool_set = parse_tools(None if tools is None else list(tools))
+        choice = parse_tool_choice(tool_choice, tool_set)
+        asks = [
+            ChatAsk(
+                messages=parse_messages(_as_lists(conversation)),
+                tools=tool_set,
+                tool_choice=choice,
+                template_kwargs=template_kwargs or {},
                 add_generation_prompt=add_generation_prompt,
-                template_kwargs=template_kwargs,
+                parallel_tool_calls=parallel_tool_calls,
             )
             for conversation in conversations
         ]
-        return self._run(token_ids, params)
+        samplings = _as_params(params, len(asks))
+        chats = [self._processor.prepare_chat(ask, one) for ask, one in zip(asks, samplings, strict=True)]
+        return self._run([chat.prompt_token_ids for chat in chats], [chat.sampling for chat in chats], chats)
 
     def close(self) -> None:
         """End the engine. May be called twice."""
@@ -213,27 +238,36 @@ class LLM:
             self.close()
 
     def _run(
-        self, prompts: list[tuple[int, ...]], params: SamplingParams | Sequence[SamplingParams] | None
+        self,
+        prompts: list[tuple[int, ...]],
+        params: SamplingParams | Sequence[SamplingParams] | None,
+        chats: Sequence[PreparedChat] | None = None,
     ) -> list[Completion]:
         samplings = _as_params(params, len(prompts))
+        plain = [AnswerStream("content", None) for _ in prompts]
+        readers = plain if chats is None else [chat.answer_stream() for chat in chats]
+        in_reasoning = [chats is not None and chats[place].starts_in == "reasoning" for place in range(len(prompts))]
         requests = [
-            self._processor.make_request(uuid.uuid4().hex, ids, sampling)
-            for ids, sampling in zip(prompts, samplings, strict=True)
+            self._processor.make_request(uuid.uuid4().hex, ids, sampling, starts_in_reasoning=is_reasoning)
+            for ids, sampling, is_reasoning in zip(prompts, samplings, in_reasoning, strict=True)
         ]
-        answers = [_Answer(request, self._processor) for request in requests]
+        answers = [_Answer(request, self._processor, reader) for request, reader in zip(requests, readers, strict=True)]
         engine = self._engine
         if engine is None:
             raise EngineError(f"this LLM is closed{self._closed_by}: make a new one")
         running = {answer.stream.request.request_id: answer for answer in answers}
+        refusal: SlipstreamError | None = None
         try:
             for request in requests:
                 engine.submit(request)
-            while running:
+            while running and refusal is None:
                 for message in engine.poll(_POLL_S):
                     if isinstance(message, Outputs):
-                        _take(message, running, engine)
+                        refusal = refusal or _take(message, running, engine)
                     else:
                         _raise_if_gone(message)
+            for request_id in running:
+                engine.abort(request_id)
         except BaseException as error:
             # A step that was left in the middle leaves a state that nobody knows; nothing can go on from there.
             self._close_after(error)
@@ -243,6 +277,8 @@ class LLM:
                 f"the engine failed ({_name(error)}): this LLM is closed and its running requests are lost; make a "
                 "new one"
             ) from error
+        if refusal is not None:
+            raise refusal
         return [answer.completion() for answer in answers]
 
 
@@ -253,18 +289,23 @@ def _name(error: BaseException) -> str:
 class _Answer:
     """Collects the deltas of one request."""
 
-    def __init__(self, request: Request, processor: Processor) -> None:
+    def __init__(self, request: Request, processor: Processor, reader: AnswerStream) -> None:
         self.stream = RequestStream(request, processor.tokenizer)
-        self.deltas = []
+        self.deltas: list[Delta] = []
+        self._reader = reader
 
     def completion(self) -> Completion:
         stream, last = self.stream, self.deltas[-1]
+        answer = join_answer([self._reader.feed(delta) for delta in self.deltas])
         return Completion(
             request_id=stream.request.request_id,
             prompt_token_ids=stream.request.prompt_token_ids,
             token_ids=tuple(id_ for delta in self.deltas for id_ in delta.token_ids),
             text="".join(delta.text for delta in self.deltas),
-            finish_reason=last.finish_reason,
+            reasoning=answer.reasoning,
+            content=answer.content,
+            tool_calls=answer.calls,
+            finish_reason=answer.finish_reason,
             stop_reason=last.stop_reason,
             logprobs=tuple(value for delta in self.deltas for value in delta.logprobs),
             top_logprobs=tuple(one for delta in self.deltas for one in delta.top_logprobs),
@@ -279,17 +320,21 @@ class _Answer:
         )
 
 
-def _take(outputs: Outputs, running: dict[str, _Answer], engine: SyncEngine) -> None:
+def _take(outputs: Outputs, running: dict[str, _Answer], engine: SyncEngine) -> SlipstreamError | None:
+    """Take in news of running requests; return why the engine refused one of them, if it did."""
     for output in outputs.outputs:
         answer = running.get(output.request_id)
-        if answer is None:
+        if answer is None or output.is_accepted:
             continue
+        if output.error_kind is not None:
+            return error_of_output(output)
         delta = answer.stream.feed(output)
         answer.deltas.append(delta)
         if delta.finish_reason is not None:
             del running[output.request_id]
             if output.finish_reason is None:
                 engine.abort(output.request_id)
+    return None
 
 
 def _raise_if_gone(message: object) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from slipstream.base.errors import CheckpointError, ContextLengthError, RequestError, UnsupportedFeature
 from slipstream.frontend.bad_words import bad_token_ids
+from slipstream.frontend.chat import ChatAsk, PreparedChat, render_kwargs, sampling_for
 from slipstream.text.chat_template import ChatTemplate, strings_of
+from slipstream.text.reasoning.mode import initial_state, pin_mode, thinking_mode
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.wire.messages import EngineFacts
 from slipstream.wire.request import Request, RowVerification
@@ -100,46 +101,75 @@ class Processor:
             raise RequestError("prompt is empty: give at least one token", param="prompt")
         return tuple(ids)
 
-    def tokenize_chat(
-        self,
-        messages: Sequence[Mapping[str, str]],
-        *,
-        add_generation_prompt: bool = True,
-        template_kwargs: Mapping[str, Any] | None = None,
-        num_contexts: int = 1,
-    ) -> tuple[int, ...]:
-        """Return the token ids of a conversation.
+    @property
+    def template_variables(self) -> frozenset[str]:
+        """Names that the chat template reads; none without a template."""
+        return frozenset() if self._template is None else self._template.variables
+
+    def prepare_chat(self, ask: ChatAsk, sampling: SamplingParams, *, num_contexts: int = 1) -> PreparedChat:
+        """Render a conversation, and settle what its answer starts in and whether it must be a call.
+
+        A constrained answer needs a certain start: a thinking mode that leaves it to the model becomes `disabled`.
 
         Args:
-            messages: as `text.messages.parse_messages` returns them.
-            add_generation_prompt: end with the opening of the assistant's turn.
-            template_kwargs: further variables of the template.
+            ask: the conversation.
+            sampling: the caller's parameters.
             num_contexts: how many context lengths the texts may fill; see `check_text`.
 
         Raises:
-            RequestError: there is no template, or it refuses the conversation.
+            RequestError: there is no template, it refuses the conversation, or the choices contradict each other.
+            UnsupportedFeature: the template shows no tools, or a call cannot be forced.
             ContextLengthError: the texts are so long that they need not be rendered.
         """
         if self._template is None:
             raise RequestError(
                 "this checkpoint has no chat template: send a rendered prompt to /v1/completions", param="messages"
             )
-        texts = [text for message in messages for field, text in message.items() if field != "role"]
-        self.check_text([*texts, *strings_of(template_kwargs or {})], "messages", num_contexts=num_contexts)
-        ids = self._template.encode(
-            messages, add_generation_prompt=add_generation_prompt, template_kwargs=template_kwargs
+        tools = [tool.for_template() for tool in ask.tools.tools]
+        if tools and "tools" not in self._template.variables:
+            raise UnsupportedFeature("this checkpoint's chat template shows no tools: leave tools out", param="tools")
+        self.check_text(strings_of([*ask.messages, *tools, ask.template_kwargs]), "messages", num_contexts=num_contexts)
+        sampling = sampling_for(ask, sampling, self.tokenizer)
+        mode = pin_mode(thinking_mode(ask.template_kwargs), is_constrained=sampling.grammar is not None)
+        rendered = self._template.encode_for_answer(
+            ask.messages,
+            add_generation_prompt=ask.add_generation_prompt,
+            template_kwargs=render_kwargs(ask.template_kwargs, mode, self._template.variables),
+            tools=tools,
         )
-        if not ids:
+        if not rendered.token_ids:
             raise RequestError("the chat template rendered these messages to nothing", param="messages")
-        return tuple(ids)
+        starts_in = initial_state(mode, rendered.tail)
+        if sampling.grammar is not None and starts_in == "undecided":
+            starts_in = "content"
+        is_parsed = bool(tools) and ask.tool_choice.mode != "none"
+        return PreparedChat(
+            prompt_token_ids=tuple(rendered.token_ids),
+            sampling=sampling,
+            starts_in=starts_in,
+            parameters=ask.tools.parameters if is_parsed else None,
+            max_calls=None if ask.parallel_tool_calls else 1,
+        )
 
-    def make_request(self, request_id: str, prompt_token_ids: tuple[int, ...], sampling: SamplingParams) -> Request:
+    def tokenize_chat(self, ask: ChatAsk, *, num_contexts: int = 1) -> tuple[int, ...]:
+        """Return the token ids of a conversation, as `prepare_chat`."""
+        return self.prepare_chat(ask, SamplingParams(), num_contexts=num_contexts).prompt_token_ids
+
+    def make_request(
+        self,
+        request_id: str,
+        prompt_token_ids: tuple[int, ...],
+        sampling: SamplingParams,
+        *,
+        starts_in_reasoning: bool = False,
+    ) -> Request:
         """Resolve limits, end tokens, seed and verification.
 
         Args:
             request_id: unique among the requests in flight.
             prompt_token_ids: as `tokenize` or `tokenize_chat` returned them.
             sampling: the caller's parameters.
+            starts_in_reasoning: the answer begins inside reasoning, which a constraint leaves free.
 
         Raises:
             ContextLengthError: the prompt, or the prompt and max_tokens, cannot fit the context or the cache.
@@ -168,6 +198,7 @@ class Processor:
             arrival_s=self._clock(),
             verification=self._verification_of(sampling),
             bad_token_ids=bad_token_ids(sampling.bad_words, self.tokenizer),
+            grammar_starts="after_reasoning" if starts_in_reasoning else "answer",
         )
 
     def _verification_of(self, sampling: SamplingParams) -> RowVerification:

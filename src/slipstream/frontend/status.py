@@ -7,8 +7,8 @@ from typing import Literal
 import msgspec
 
 from slipstream.base import errors
-from slipstream.base.errors import EngineError, SlipstreamError
-from slipstream.wire.messages import Failed, Progress
+from slipstream.base.errors import EngineError, RequestError, SlipstreamError
+from slipstream.wire.messages import Failed, Progress, RequestOutput
 
 State = Literal["loading", "ready", "draining", "dead"]
 
@@ -31,7 +31,16 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 def error_of(failed: Failed) -> SlipstreamError:
     """Return the error that an engine reported, in its own class if it is one of the project's."""
-    kind = getattr(errors, failed.kind, EngineError)
-    if not (isinstance(kind, type) and issubclass(kind, SlipstreamError)):
-        kind = EngineError
-    return kind(failed.reason)
+    return _class_named(failed.kind)(failed.reason)
+
+
+def error_of_output(output: RequestOutput) -> SlipstreamError:
+    """Return the error that ended or refused one request, in its own class if the engine named one."""
+    reason = output.error or "the engine ended the request"
+    kind = EngineError if output.error_kind is None else _class_named(output.error_kind)
+    return kind(reason, code=output.error_code) if issubclass(kind, RequestError) else kind(reason)
+
+
+def _class_named(name: str) -> type[SlipstreamError]:
+    kind = getattr(errors, name, EngineError)
+    return kind if isinstance(kind, type) and issubclass(kind, SlipstreamError) else EngineError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from slipstream.text.detokenizer import IncrementalDetokenizer
-from slipstream.text.stop import StopStep, StopStrings
+from slipstream.text.stop import StopStrings
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.wire.messages import FinishReason, RequestOutput
 from slipstream.wire.request import Request
@@ -24,6 +24,9 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
         finish_reason: None while it runs.
         stop_reason: the stop string, or the stop token id other than the model's own end, that ended it.
         error: the message when finish_reason is `error`.
+        num_accepted: how many of the first tokens were accepted drafts.
+        pieces: the text by the token that made it certain, one per token, possibly empty; a last delta without a
+            token may have one piece all the same.
     """
 
     text: str
@@ -35,6 +38,8 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
     top_logprobs: tuple[Alternatives, ...] = ()
     prompt_logprobs: tuple[float, ...] = ()
     prompt_top_logprobs: tuple[Alternatives, ...] = ()
+    num_accepted: int = 0
+    pieces: tuple[str, ...] = ()
 
 
 class RequestStream:
@@ -77,14 +82,17 @@ class RequestStream:
         """
         assert self.finish_reason is None, "an output after the end of the request"
         self.num_prefix_hit_tokens = max(self.num_prefix_hit_tokens, output.num_prefix_hit_tokens)
-        text, num_kept = self._read(output)
+        pieces = self._read(output)
+        num_kept = min(len(pieces), len(output.token_ids))
         stop_reason: int | str | None = output.stop_reason
         self.finish_reason = output.finish_reason
         if self.is_cut:
             self.finish_reason, stop_reason = "stop", self._stops.matched
         self._count(output, num_kept)
         return Delta(
-            text=text,
+            text="".join(pieces),
+            pieces=tuple(pieces),
+            num_accepted=min(output.num_accepted, num_kept),
             token_ids=output.token_ids[:num_kept],
             logprobs=output.logprobs[:num_kept],
             top_logprobs=output.top_logprobs[:num_kept],
@@ -95,8 +103,8 @@ class RequestStream:
             error=None if self.is_cut else output.error,
         )
 
-    def _read(self, output: RequestOutput) -> tuple[str, int]:
-        """Return the new text and how many of the output's tokens belong to the result."""
+    def _read(self, output: RequestOutput) -> list[str]:
+        """Return the new text by the tokens of the output that belong to the result."""
         ids = output.token_ids
         # The token that ended the request is returned, but its text is not unless asked for.
         ends_at_id = output.finish_reason == "stop" and bool(ids) and ids[-1] in self._stop_ids
@@ -107,12 +115,13 @@ class RequestStream:
         # Stop strings are looked for behind the first `min_tokens` tokens only.
         num_exempt = max(self.request.sampling.min_tokens - self.num_generated_tokens, 0)
         exempt, pieces = pieces[:num_exempt], pieces[num_exempt:]
-        step = self._stops.feed(pieces)
-        step = StopStep("".join(exempt) + step.text, len(exempt) + step.num_kept, step.matched)
+        pieces = [*exempt, *self._stops.feed(pieces).pieces]
         if self.is_cut or output.finish_reason is None:
-            return step.text, step.num_kept
-        tail = self._stops.feed([self._detokenizer.flush()])
-        return step.text + tail.text + self._stops.flush(), step.num_kept
+            return pieces
+        tail = self._stops.feed([self._detokenizer.flush()]).text + self._stops.flush()
+        if tail:
+            pieces[-1:] = ["".join([*pieces[-1:], tail])]
+        return pieces
 
     def _count(self, output: RequestOutput, num_kept: int) -> None:
         self.num_generated_tokens += num_kept

@@ -41,6 +41,7 @@ class Timing:
             max_tokens=stream.request.max_seq_len - num_prompt_tokens,
             e2e_s=now_s - self._arrival_s,
             after_first_token_s=0.0 if self._first_s is None else self._last_s - self._first_s,
+            first_token_s=None if self._first_s is None else self._first_s - self._arrival_s,
             num_verify_steps=stream.num_verify_steps,
             num_emitted=stream.num_emitted,
         )

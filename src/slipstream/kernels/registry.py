@@ -53,4 +53,37 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
         device_types=frozenset({"cpu"}),
         operations=frozenset({"attention/choose_blocks", "moe/route", "step/commit_rows"}),
     ),
+    # One program per row or tile; the interpreter runs the same code on a CPU, for tests.
+    Implementation(
+        name="triton_impl",
+        priority=20,
+        device_types=frozenset({"cuda"}),
+        operations=frozenset(
+            {
+                "attention/choose_blocks",
+                "attention/dense_attend",
+                "attention/index_score",
+                "attention/select_blocks",
+                "attention/sparse_attend",
+                "cache/write_kv",
+                "draft/ngram_match",
+                "draft/place_rows",
+                "moe/experts",
+                "moe/route",
+                "moe/swiglu_oai",
+                "norm/add_rms_norm",
+                "norm/qk_norm_rope",
+                "norm/rms_norm",
+                "sampling/bias_logits",
+                "sampling/draw_tokens",
+                "sampling/forbid_sequences",
+                "sampling/gumbel_noise",
+                "sampling/mask_logits",
+                "sampling/penalise_logits",
+                "sampling/verify_chain",
+                "step/commit_rows",
+                "step/store_drafts",
+            }
+        ),
+    ),
 )

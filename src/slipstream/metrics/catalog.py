@@ -226,7 +226,12 @@ CATALOG: tuple[Metric, ...] = (
         "Most tokens that a request allowed, the context taken into account.",
         bounds=CONTEXT_TOKENS,
     ),
-    Metric("vllm:request_params_n", "histogram", "Choices asked for; always 1.", bounds=(1.0, 2.0, 5.0, 10.0, 20.0)),
+    Metric(
+        "vllm:request_params_n",
+        "histogram",
+        "Choices of a request; always 1, because each choice is a request of its own.",
+        bounds=(1.0, 2.0, 5.0, 10.0, 20.0),
+    ),
     Metric(
         "vllm:request_prefill_kv_computed_tokens",
         "histogram",
@@ -274,7 +279,7 @@ CATALOG: tuple[Metric, ...] = (
 KEPT_FOR_DASHBOARDS: dict[str, str] = {
     "vllm:gpu_cache_usage_perc": "name that vLLM dropped and dashboards still query",
     "vllm:time_per_output_token_seconds": "name that vLLM dropped and dashboards still query",
-    "vllm:request_params_n": "panel of vLLM's own dashboard; constant, because n above 1 is refused",
+    "vllm:request_params_n": "panel of vLLM's own dashboard; constant, because each choice is a request of its own",
     "vllm:request_max_num_generation_tokens": "panel of vLLM's own dashboard; equals the generation histogram",
 }
 """Metrics that say nothing of their own, and why they are emitted all the same."""

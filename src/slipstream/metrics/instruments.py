@@ -44,6 +44,7 @@ class RequestEnd(msgspec.Struct, frozen=True, kw_only=True):
         max_tokens: most tokens it could have returned.
         e2e_s: seconds from arrival to the end.
         after_first_token_s: seconds from the first token to the last.
+        first_token_s: seconds from arrival to the first token; None without one.
         num_verify_steps, num_emitted: over the returned tokens; emitted are those that verify steps made.
         phases: None when the engine did not say.
         num_preemptions: times it was sent back to the queue; None when the engine did not say.
@@ -60,6 +61,7 @@ class RequestEnd(msgspec.Struct, frozen=True, kw_only=True):
     num_emitted: int
     phases: Phases | None = None
     num_preemptions: int | None = None
+    first_token_s: float | None = None
 
 
 class Instruments:

@@ -1,10 +1,11 @@
-"""Sums and concatenations over the ranks of a mesh. One rank launches nothing.
+"""Sums, concatenations and broadcasts over the ranks of a mesh. One rank launches nothing.
 
 Sums are taken in rank order on every rank, so all ranks hold the same bits and take the same decisions from them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Literal, Protocol
 
@@ -36,6 +37,10 @@ class Members(Protocol):
 
     def allgather(self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], /) -> Any:
         """Start filling `output_tensors[0]` with every rank's tensor; `wait` on what is returned."""
+        ...
+
+    def broadcast(self, tensor: Tensor, root: int, /) -> Any:
+        """Start filling every rank's tensor with that of `root`; `wait` on what is returned."""
         ...
 
 
@@ -85,6 +90,19 @@ class TensorParallelGroup:
             return x
         return torch.cat(self._gather(x), dim=dim)
 
+    def broadcast(self, x: Tensor) -> Tensor:
+        """Return rank 0's tensor on every rank; on one rank, x itself.
+
+        Args:
+            x: contiguous; on other ranks than 0 of the same shape and dtype, and overwritten.
+
+        Raises:
+            RankLost: another rank is gone, or silent for longer than the group's timeout.
+        """
+        if self.mesh.tp_size > 1:
+            self._exchange(lambda members: members.broadcast(x, 0))
+        return x
+
     def close(self) -> None:
         """Leave the process group; the other ranks find this one gone. Nothing to do on one rank."""
         group, self._process_group = self._process_group, None
@@ -92,18 +110,22 @@ class TensorParallelGroup:
             distributed.destroy_process_group()
 
     def _gather(self, x: Tensor) -> list[Tensor]:
-        if self._process_group is None:
-            raise EngineError(f"rank {self.mesh.tp_rank} of {self.mesh.tp_size} has left its group")
         source = x.contiguous()
         parts = [torch.empty_like(source) for _ in range(self.mesh.tp_size)]
+        self._exchange(lambda members: members.allgather([parts], [source]))
+        return parts
+
+    def _exchange(self, begin: Callable[[Members], Any]) -> None:
+        """Begin an operation of all ranks and wait for it."""
+        if self._process_group is None:
+            raise EngineError(f"rank {self.mesh.tp_rank} of {self.mesh.tp_size} has left its group")
         try:
-            self._process_group.allgather([parts], [source]).wait()
+            begin(self._process_group).wait()
         except RuntimeError as error:
             reason = str(error).partition(". This is typically")[0]
             raise RankLost(
                 f"rank {self.mesh.tp_rank} of {self.mesh.tp_size}: another rank is gone or silent ({reason})"
             ) from error
-        return parts
 
 
 def one_rank() -> TensorParallelGroup:

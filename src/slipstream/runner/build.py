@@ -18,6 +18,8 @@ from slipstream.models.m3.model import build_m3
 from slipstream.models.m3.weights import load_m3
 from slipstream.parallel.group import TensorParallelGroup, one_rank
 from slipstream.runner.edit_rows import EditRows
+from slipstream.runner.grammar_registry import GrammarRegistry
+from slipstream.runner.grammar_rows import GrammarRows
 from slipstream.runner.rows import RowState, allocate_rows
 from slipstream.runner.runner import Runner
 from slipstream.runner.step import StepParts
@@ -30,11 +32,12 @@ _TORCH_DTYPE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 @dataclass(frozen=True, slots=True)
 class BuiltRunner:
-    """A runner, the geometry of its pools, and its rows (which a debug check reads)."""
+    """A runner, the geometry of its pools, its rows (which a debug check reads), and where it finds grammars."""
 
     runner: Runner
     geometry: CacheGeometry
     rows: RowState
+    grammars: GrammarRegistry
 
 
 def build_runner(
@@ -78,16 +81,19 @@ def build_runner(
         max_model_len=config.scheduler.max_model_len,
         on_progress=_stage(on_progress, "drafter weights"),
     )
-    return make_runner(config, model, drafter)
+    return make_runner(config, model, drafter, group)
 
 
-def make_runner(config: EngineConfig, model: TargetModel, drafter: Drafter) -> BuiltRunner:
+def make_runner(
+    config: EngineConfig, model: TargetModel, drafter: Drafter, group: TensorParallelGroup | None = None
+) -> BuiltRunner:
     """Put a runner together from a target and a drafter that exist already.
 
     Args:
         config: sizes, dtype and device.
         model: the target; its taps must be the drafter's `aux_layer_ids`.
         drafter: any drafter whose `draft_len` is at most the configuration's.
+        group: the ranks that the target was built for; None for a single one.
 
     Returns:
         A runner that has not been warmed up.
@@ -120,6 +126,7 @@ def make_runner(config: EngineConfig, model: TargetModel, drafter: Drafter) -> B
         device=device,
         probs_vocab_size=target.vocab_size if keeps_probs else 0,
     )
+    grammars = GrammarRegistry()
     parts = StepParts(
         model=model,
         drafter=drafter,
@@ -130,9 +137,16 @@ def make_runner(config: EngineConfig, model: TargetModel, drafter: Drafter) -> B
         draft_cache=draft_cache(spec, pools, config.cache.page_size),
         page_size=config.cache.page_size,
         edits=EditRows(config.scheduler.max_num_seqs, target.vocab_size, device),
+        grammars=GrammarRows(
+            grammars,
+            vocab_size=target.vocab_size,
+            draft_len=config.speculation.draft_len,
+            device=device,
+            group=one_rank() if group is None else group,
+        ),
     )
     runner = Runner(parts, draft_len=config.speculation.draft_len, device=device)
-    return BuiltRunner(runner=runner, geometry=geometry, rows=rows)
+    return BuiltRunner(runner=runner, geometry=geometry, rows=rows, grammars=grammars)
 
 
 def layer_caches(target: TargetSpec, pools: PagePools) -> tuple[LayerCache, ...]:

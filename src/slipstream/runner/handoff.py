@@ -8,11 +8,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from slipstream.runner.prompts import PendingPrompt
 from slipstream.sampling.logprobs import TopLogprobs
 from slipstream.wire.step import Alternatives, PromptRun, StepResult, TokenRun
+
+NO_TOKEN_LEFT = (
+    "no token may come next: what the request's structured output allows here is forbidden by the request itself; "
+    "loosen min_tokens, allowed_token_ids, logit_bias or bad_words, or the constraint"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostCopy:
+    """Integers on their way to the host; the work that comes after them need not be waited for."""
+
+    values: Tensor  # [...] integers; pinned where there is a device to copy from
+    event: torch.cuda.Event | None  # None on a CPU, where the copy is made at once
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintNews:
+    """What became of the constrained rows of a batch."""
+
+    is_constrained: tuple[bool, ...]  # per entry of rows
+    faults: tuple[str | None, ...]  # per entry of rows; why a constraint cannot go on
+    is_empty: Tensor  # [num_reqs] bool; a row that emits allowed no token
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +53,7 @@ class PendingRuns:
     wants_logprobs: tuple[bool, ...]  # per entry of rows
     top: TopLogprobs | None = None  # [num_reqs, query_len, num_top]; None when nobody asked
     num_top: tuple[int, ...] = ()  # alternatives wanted per entry of rows; read only where `top` is there
+    constraints: ConstraintNews | None = None  # None when no row of the batch is constrained
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +77,45 @@ def read_integers(values: Tensor) -> list[Any]:
     return values.tolist()
 
 
+def begin_copy(values: Tensor) -> HostCopy:
+    """Begin to copy integers to the host, as they are now. Does not wait, and nothing launched later delays them.
+
+    Args:
+        values: may change afterwards.
+    """
+    if values.device.type != "cuda":
+        return HostCopy(values.clone(), None)
+    copy = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    copy.copy_(values, non_blocking=True)
+    event = torch.cuda.Event()
+    event.record()
+    return HostCopy(copy, event)
+
+
+def end_copy(copy: HostCopy) -> list[Any]:
+    """Wait for a copy, but not for what was launched after it, and return it as a list, nested by axis."""
+    if copy.event is not None:
+        copy.event.synchronize()
+    return copy.values.tolist()
+
+
+def words_for_device(shape: tuple[int, ...], device: torch.device) -> tuple[Tensor, NDArray[np.int32]]:
+    """Return host words for the host to write, all bits set: as a tensor to be sent to a device, and as an array.
+
+    Args:
+        shape: of both, which share their memory.
+        device: where they will go; sending does not wait.
+    """
+    words = torch.full(shape, -1, dtype=torch.int32, pin_memory=device.type == "cuda")
+    return words, words.numpy()
+
+
 def _read(pending: PendingRuns) -> list[TokenRun]:
     emitted, accepted = pending.emitted.tolist(), pending.num_accepted.tolist()
     drafted, finite = pending.num_draft_tokens.tolist(), pending.is_finite.tolist()
     logprobs = pending.logprobs.tolist() if pending.logprobs is not None else None
     top = _alternatives(pending.top) if pending.top is not None else None
+    errors = _read_errors(pending.constraints) if pending.constraints is not None else None
     runs: list[TokenRun] = []
     for index, row in enumerate(pending.rows):
         num_emitted = accepted[index] + 1
@@ -70,9 +130,19 @@ def _read(pending: PendingRuns) -> list[TokenRun]:
                 logprobs=tuple(logprobs[index][:num_emitted]) if wanted and logprobs is not None else (),
                 is_finite=finite[index],
                 top_logprobs=tuple(one[:num_top] for one in top[index][:num_emitted]) if top and num_top else (),
+                error=None if errors is None else errors[index],
             )
         )
     return runs
+
+
+def _read_errors(news: ConstraintNews) -> list[str | None]:
+    """Return, per row, why it ends because of its constraint, or None."""
+    empty = news.is_empty.tolist()
+    return [
+        fault or (NO_TOKEN_LEFT if is_constrained and empty[index] else None)
+        for index, (is_constrained, fault) in enumerate(zip(news.is_constrained, news.faults, strict=True))
+    ]
 
 
 def _read_prompt(pending: PendingPrompt) -> PromptRun:

@@ -40,10 +40,10 @@ class Runner:
 
     @torch.inference_mode()
     def submit(self, plan: StepPlan) -> StepHandle:
-        """Launch one step; nothing waits.
+        """Launch one step. Nothing waits, except that a step with constrained rows waits for the one before it.
 
         Raises:
-            EngineError: the plan asks for more drafts than the rows hold.
+            EngineError: the plan asks for more drafts than the rows hold, or a constrained row has no grammar.
         """
         if plan.draft_len > self._draft_len:
             raise EngineError(f"a plan asks for {plan.draft_len} drafts, the rows hold {self._draft_len}")
@@ -71,6 +71,8 @@ class Runner:
             for has_rejection in (False, True)[: 1 + self._can_reject]:
                 choice = BatchChoice((), sampling_class, (), has_rejection=has_rejection)
                 step.run_ladders(self._parts, batch, choice)
+        choice = BatchChoice((), SamplingClass.FULL, ())
+        step.run_ladders(self._parts, batch, choice, self._parts.grammars.free_masks(1, self._draft_len))
 
     def _apply_starts(self, starts: tuple[RowStart, ...], edits: tuple[PageEdit, ...]) -> None:
         parts = self._parts
@@ -80,6 +82,7 @@ class Runner:
             parts.tables.clear(start.row)
             self._starts_host[start.row] = start
             self._needs_host[start.row] = parts.edits.start(start)
+            parts.grammars.start(start)
         for edit in edits:
             parts.tables.write(edit.group, edit.row, edit.first, edit.pages)
             num_shared = prefix_pages.get(edit.row, 0)
@@ -91,15 +94,18 @@ class Runner:
 
     def _run_ladders(self, decode_rows: tuple[int, ...], draft_len: int) -> PendingRuns:
         rows = torch.tensor(decode_rows, dtype=torch.int64, device=self._device)
-        batch = ladder_batch(self._parts.rows, self._parts.tables, rows, draft_len, self._parts.page_size)
-        return step.run_ladders(self._parts, batch, self._choice(decode_rows))
+        parts = self._parts
+        batch = ladder_batch(parts.rows, parts.tables, rows, draft_len, parts.page_size)
+        masks = parts.grammars.before_ladders(decode_rows, batch.base_positions, batch.draft_tokens, parts.rows.history)
+        return step.run_ladders(parts, batch, self._choice(decode_rows), masks)
 
     def _run_chunks(self, chunks: tuple[PrefillChunk, ...]) -> tuple[PendingRuns | None, tuple[PendingPrompt, ...]]:
         batch = chunk_batch(self._parts.rows, self._parts.tables, chunks, self._parts.page_size, self._device)
         is_last = tuple(chunk.is_last for chunk in chunks)
         last_rows = tuple(chunk.row for chunk in chunks if chunk.is_last)
         asks = prompt_asks(chunks, self._starts_host)
-        return step.run_chunks(self._parts, batch, is_last, self._choice(last_rows), asks)
+        masks = self._parts.grammars.before_first_tokens(last_rows)
+        return step.run_chunks(self._parts, batch, is_last, self._choice(last_rows), asks, masks)
 
     def _choice(self, rows: tuple[int, ...]) -> BatchChoice:
         starts = [self._starts_host[row] for row in rows]

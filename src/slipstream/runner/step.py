@@ -2,11 +2,14 @@
 
 The order is fixed: K, V and index-K are written before attention reads them, the verdict advances the rows, and the
 drafter proposes for the next step from the taps of the accepted rows. Nothing here reads the device; `handoff` does.
+
+With constrained rows the step has two parts: A, the target's forward, and B, everything from the verdict on. The host
+fills the masks that B needs while A runs (`grammar_rows`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,11 +18,13 @@ from slipstream.batch.step_inputs import SamplingInputs, StepInputs
 from slipstream.cache.physical.pools import PagePools
 from slipstream.cache.physical.tables import PageTables
 from slipstream.config.bytes import TARGET_GROUP
+from slipstream.kernels.sampling.mask_logits.contract import mask_logits
 from slipstream.kernels.step.commit_rows.contract import commit_rows
 from slipstream.kernels.step.store_drafts.contract import store_drafts
 from slipstream.models.interface import LayerCache, TargetModel
 from slipstream.runner.edit_rows import NO_NEEDS, EditNeeds, EditRows
-from slipstream.runner.handoff import PendingRuns
+from slipstream.runner.grammar_rows import GrammarRows, LadderMasks, PendingMasks
+from slipstream.runner.handoff import ConstraintNews, PendingRuns
 from slipstream.runner.inputs import ChunkBatch, LadderBatch
 from slipstream.runner.prompts import PendingPrompt, PromptAsk, describe_prompt
 from slipstream.runner.rows import RowState
@@ -44,6 +49,7 @@ class StepParts:
     draft_cache: DraftCache
     page_size: int
     edits: EditRows
+    grammars: GrammarRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +64,28 @@ class BatchChoice:
     needs: EditNeeds = NO_NEEDS
 
 
-def run_ladders(parts: StepParts, batch: LadderBatch, choice: BatchChoice) -> PendingRuns:
+@dataclass(frozen=True, slots=True)
+class _Ladders:
+    """What the second part of a step works on: ladders whose forward is done, or is being done."""
+
+    logits: Tensor  # [num_reqs, query_len, vocab_size] float32
+    taps: Tensor  # [num_reqs, query_len, tap_width]
+    draft_tokens: Tensor  # [num_reqs, query_len - 1] int64
+    row_of_batch: Tensor  # [num_reqs] int64
+    base_positions: Tensor  # [num_reqs] int64
+    num_drafts: Tensor  # [num_reqs] int64
+
+
+def run_ladders(
+    parts: StepParts, batch: LadderBatch, choice: BatchChoice, pending_masks: PendingMasks | None = None
+) -> PendingRuns:
     """Verify every row's drafts, commit what was accepted, draft again.
 
     Args:
         parts: the engine's device side.
         batch: from `inputs.ladder_batch`.
         choice: what the host chose for the batch.
+        pending_masks: asked for before this call, when a row is constrained; the host fills them behind the forward.
 
     Returns:
         Unread results, one entry per real row.
@@ -76,9 +97,8 @@ def run_ladders(parts: StepParts, batch: LadderBatch, choice: BatchChoice) -> Pe
     # The width is written out: without taps it is 0, which -1 could not mean.
     taps = output.aux_hidden_states.view(num_reqs, query_len, output.aux_hidden_states.shape[1])
     num_drafts = (batch.draft_tokens >= 0).sum(dim=1)
-    return _verify_and_draft(
-        parts, logits, taps, batch.draft_tokens, batch.row_of_batch, batch.base_positions, num_drafts, choice
-    )
+    ladders = _Ladders(logits, taps, batch.draft_tokens, batch.row_of_batch, batch.base_positions, num_drafts)
+    return _verify_and_draft(parts, ladders, choice, pending_masks)
 
 
 def run_chunks(
@@ -87,6 +107,7 @@ def run_chunks(
     is_last: tuple[bool, ...],
     choice: BatchChoice,
     asks: tuple[PromptAsk, ...] = (),
+    pending_masks: PendingMasks | None = None,
 ) -> tuple[PendingRuns | None, tuple[PendingPrompt, ...]]:
     """Compute prompt chunks; the rows whose prompt is complete draw their first token and draft.
 
@@ -96,6 +117,7 @@ def run_chunks(
         is_last: per chunk, whether it completes its row's known tokens.
         choice: rows and sampling of the last chunks only, in chunk order.
         asks: which chunks are asked for log-probabilities of the prompt.
+        pending_masks: of the last chunks, when one of them is of a constrained row.
 
     Returns:
         Unread results of the last chunks, or None when there is none; and of the asks.
@@ -114,37 +136,34 @@ def run_chunks(
     ends = batch.last_token[done]
     logits = parts.model.compute_logits(output.hidden[ends]).unsqueeze(1)
     no_drafts = torch.empty((len(done), 0), dtype=torch.int64, device=taps.device)
-    runs = _verify_and_draft(
-        parts,
+    ladders = _Ladders(
         logits,
         taps[ends].unsqueeze(1),
         no_drafts,
         batch.row_of_batch[done],
         batch.num_computed_tokens[done] - 1,
         torch.zeros(len(done), dtype=torch.int64, device=taps.device),
-        choice,
     )
-    return runs, prompts
+    return _verify_and_draft(parts, ladders, choice, pending_masks), prompts
 
 
 def _verify_and_draft(
-    parts: StepParts,
-    logits: Tensor,
-    taps: Tensor,
-    draft_tokens: Tensor,
-    row_of_batch: Tensor,
-    base_positions: Tensor,
-    num_drafts: Tensor,
-    choice: BatchChoice,
+    parts: StepParts, ladders: _Ladders, choice: BatchChoice, pending_masks: PendingMasks | None
 ) -> PendingRuns:
-    rows = parts.rows
+    rows, logits, draft_tokens = parts.rows, ladders.logits, ladders.draft_tokens
+    row_of_batch, base_positions = ladders.row_of_batch, ladders.base_positions
+    masks = None if pending_masks is None else pending_masks.fill()
     sampling = rows.sampling(row_of_batch, has_rejection=choice.has_rejection)
     edits = parts.edits.gather(row_of_batch, choice.needs, rows.history)
     edited = logits if edits is None else edit_logits(logits, edits, base_positions, draft_tokens)
+    if masks is not None:
+        edited = mask_logits(edited, masks.allowed)
     draft_probs = None
     if choice.has_rejection and rows.keeps_draft_probs:
         draft_probs = rows.draft_probs[row_of_batch, : draft_tokens.shape[1]]
     verdict = verify(edited, draft_tokens, base_positions, sampling, choice.sampling_class, draft_probs)
+    if masks is not None:
+        verdict = replace(verdict, num_accepted=torch.minimum(verdict.num_accepted, masks.max_accepted))
     written_rows = row_of_batch.masked_fill(base_positions < 0, NO_ROW)
     commit_rows(
         written_rows,
@@ -156,7 +175,7 @@ def _verify_and_draft(
         token_history=rows.history,
     )
     if parts.drafter.spec.draft_len:
-        proposal = _propose(parts, verdict, taps, row_of_batch, base_positions, sampling, choice)
+        proposal = _propose(parts, verdict, ladders, sampling, choice)
         store_drafts(written_rows, proposal.draft_tokens, rows.draft_tokens)
         if proposal.draft_probs is not None:
             rows.store_draft_probs(row_of_batch, proposal.draft_probs, base_positions < 0)
@@ -166,32 +185,34 @@ def _verify_and_draft(
         rows=choice.rows,
         emitted=verdict.emitted,
         num_accepted=verdict.num_accepted,
-        num_draft_tokens=num_drafts,
+        num_draft_tokens=ladders.num_drafts,
         is_finite=verdict.is_finite,
         logprobs=logprobs,
         wants_logprobs=choice.wants_logprobs,
         top=top_logprobs(logits, num_top) if num_top else None,
         num_top=choice.num_top,
+        constraints=None if masks is None else _constraint_news(masks, edited, verdict),
     )
 
 
+def _constraint_news(masks: LadderMasks, edited: Tensor, verdict: Verdict) -> ConstraintNews:
+    """Return what the hand-off says of constrained rows; one that held NaN is not empty."""
+    is_emitting = torch.arange(edited.shape[1], device=edited.device) <= verdict.num_accepted[:, None]
+    is_empty = ((edited.amax(-1) == -torch.inf) & is_emitting).any(-1)
+    return ConstraintNews(is_constrained=masks.is_constrained, faults=masks.faults, is_empty=is_empty)
+
+
 def _propose(
-    parts: StepParts,
-    verdict: Verdict,
-    taps: Tensor,
-    row_of_batch: Tensor,
-    base_positions: Tensor,
-    sampling: SamplingInputs,
-    choice: BatchChoice,
+    parts: StepParts, verdict: Verdict, ladders: _Ladders, sampling: SamplingInputs, choice: BatchChoice
 ) -> Proposal:
-    rows = parts.rows
+    rows, row_of_batch = parts.rows, ladders.row_of_batch
     return parts.drafter.propose(
         ProposeInputs(
             emitted=verdict.emitted,
             num_accepted=verdict.num_accepted,
-            base_positions=base_positions,
+            base_positions=ladders.base_positions,
             max_seq_lens=rows.max_seq_len[row_of_batch],
-            taps=taps,
+            taps=ladders.taps,
             page_table=parts.tables.table(TARGET_GROUP)[row_of_batch],
             sampling=sampling,
             history=rows.history[row_of_batch] if parts.drafter.spec.needs_history else rows.history[:0],

@@ -103,6 +103,7 @@ def admit_waiting(state: SchedulerState) -> list[RowStart]:
                 stop_token_ids=ledger.request.stop_token_ids,
                 bad_token_ids=ledger.request.bad_token_ids,
                 num_prompt_logprobs=ledger.num_prompt_logprobs,
+                grammar_id=None if ledger.request.sampling.grammar is None else ledger.request_id,
             )
         )
     return starts

@@ -113,6 +113,9 @@ def _commit_run(
     # INVARIANT: a row that emits has all its known tokens planned, so it is decoding.
     assert isinstance(running, Decoding)
     ledger, now_s = running.ledger, state.clock()
+    if run.error is not None:
+        # What was computed is sound: only the constraint has no way on.
+        return state.finish(running, "error", error=run.error).final_output(now_s)
     if not run.is_finite:
         state.tally.num_corrupted_requests += 1
         state.cache.forget(running.row)

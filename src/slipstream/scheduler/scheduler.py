@@ -81,6 +81,15 @@ class Scheduler:
         state = self._state
         return tuple(item.ledger.request_id for item in (*state.by_age(), *state.queue))
 
+    def check(self, request: Request) -> None:
+        """Refuse what `submit` would refuse, and queue nothing.
+
+        Raises:
+            RequestError: an empty prompt, or an id in flight.
+            ContextLengthError: it could never fit.
+        """
+        check_request(self._state, request)
+
     def submit(self, request: Request) -> None:
         """Queue a request.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fastapi import Request
@@ -16,6 +17,15 @@ MAX_BODY_BYTES = 32 * 1024 * 1024
 
 MAX_BODIES_BYTES = 8 * MAX_BODY_BYTES
 """Most bytes of all bodies that are being read at once."""
+
+
+LONG_BODY_BYTES = 1 << 20
+"""Longer bodies are decoded beside the event loop, so that other streams go on."""
+
+_MAX_DIGITS = 18
+
+DecodeApart = Callable[[Callable[[], dict[str, Any]], int], Awaitable[dict[str, Any]]]
+"""Calls a function somewhere else; the number says how many characters it reads."""
 
 
 class BodyBudget:
@@ -44,13 +54,16 @@ class BodyBudget:
         self.num_bytes -= num_bytes
 
 
-async def read_object(request: Request, max_body_bytes: int, bodies: BodyBudget) -> dict[str, Any]:
+async def read_object(
+    request: Request, max_body_bytes: int, bodies: BodyBudget, decode_apart: DecodeApart
+) -> dict[str, Any]:
     """Return the JSON object in a request's body.
 
     Args:
         request: not yet read.
         max_body_bytes: longer bodies are refused, without being kept.
         bodies: what all bodies that are being read may hold.
+        decode_apart: decodes a long body beside the event loop.
 
     Raises:
         OverloadedError: too much is being read at once.
@@ -62,12 +75,16 @@ async def read_object(request: Request, max_body_bytes: int, bodies: BodyBudget)
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
         raise RequestError(f"content-encoding {encoding[:80]!r} is not served: send the body as it is")
-    return parse_json(await _read(request, max_body_bytes, bodies))
+    body = await _read(request, max_body_bytes, bodies)
+    if len(body) <= LONG_BODY_BYTES:
+        return parse_json(body)
+    return await decode_apart(lambda: parse_json(body), len(body))
 
 
 async def _read(request: Request, max_body_bytes: int, bodies: BodyBudget) -> bytes:
-    declared = request.headers.get("content-length", "")
-    if declared.isascii() and declared.isdigit() and int(declared) > max_body_bytes:
+    # Leading zeros are allowed, and Python refuses to read a number of very many digits.
+    declared = request.headers.get("content-length", "").lstrip("0")
+    if declared.isascii() and declared.isdigit() and (len(declared) > _MAX_DIGITS or int(declared) > max_body_bytes):
         raise _too_long(max_body_bytes)
     pieces: list[bytes] = []
     length = 0

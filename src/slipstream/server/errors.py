@@ -1,4 +1,4 @@
-"""Errors to HTTP answers, all of them in the OpenAI shape."""
+"""Errors to HTTP answers: in the shape of the Messages API on its routes, in the OpenAI shape on every other."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from fastapi import Request, Response
 from starlette.exceptions import HTTPException
 
 from slipstream.base.errors import ContextLengthError, OverloadedError, RequestError, SlipstreamError
+from slipstream.base.log import log_fields
+from slipstream.server.call_id import call_of
+from slipstream.server.protocol.messages.errors import is_messages_path, messages_error
 from slipstream.server.protocol.responses import Error, ErrorBody
 
 _LOG = logging.getLogger("slipstream.server")
@@ -19,6 +22,13 @@ NOT_FOUND = "not_found_error"
 OVERLOADED = "overloaded_error"
 INTERNAL = "internal_error"
 _MAX_SHOWN = 80
+_CONTEXT_FIELDS = {
+    "/v1/chat/completions": {"prompt": "messages"},
+    "/v1/messages": {"prompt": "messages"},
+    "/v1/responses": {"prompt": "input", "messages": "input", "max_tokens": "max_output_tokens"},
+}
+"""What a field at fault, when the context is too short, is called by an endpoint that names it otherwise."""
+
 CLIENT_GONE_STATUS = 499
 """Nobody reads it; it is what logs of other servers call a client that left."""
 
@@ -49,25 +59,39 @@ def error_body(error: SlipstreamError) -> ErrorBody:
     return ErrorBody(error=Error(message=str(error), type=kind, param=param, code=code))
 
 
-def error_response(error: SlipstreamError) -> Response:
-    """Return the answer for an error of this project."""
+def error_response(error: SlipstreamError, path: str = "") -> Response:
+    """Return the answer for an error of this project.
+
+    Args:
+        error: what went wrong.
+        path: of the request; it decides the shape.
+    """
     headers = {"Retry-After": str(error.retry_after_s)} if isinstance(error, OverloadedError) else None
-    if status_of(error) >= 500 and not isinstance(error, OverloadedError):
-        _LOG.error("%s: %s", type(error).__name__, error)
-    return _json(error_body(error), status_of(error), headers)
+    return _json(error_body(error), status_of(error), headers, path)
 
 
-def plain_error(status: int, kind: str, message: str, headers: dict[str, str] | None = None) -> Response:
-    """Return an answer for an error that is no exception of this project."""
-    return _json(ErrorBody(error=Error(message=message, type=kind, param=None, code=None)), status, headers)
+def plain_error(
+    status: int, kind: str, message: str, headers: dict[str, str] | None = None, *, path: str = ""
+) -> Response:
+    """Return an answer for an error that is no exception of this project; the request's path decides its shape."""
+    return _json(ErrorBody(error=Error(message=message, type=kind, param=None, code=None)), status, headers, path)
 
 
 async def on_project_error(request: Request, error: Exception) -> Response:
     """Answer an error of this project."""
     assert isinstance(error, SlipstreamError)
-    if isinstance(error, ContextLengthError) and error.param == "prompt" and "/chat/" in request.url.path:
-        error.param = "messages"
-    return error_response(error)
+    if isinstance(error, ContextLengthError) and error.param is not None:
+        error.param = _CONTEXT_FIELDS.get(request.url.path, {}).get(error.param, error.param)
+    if status_of(error) >= 500 and not isinstance(error, OverloadedError):
+        log_fields(
+            _LOG,
+            logging.ERROR,
+            "a request cannot be served",
+            request_id=call_of(request).call_id,
+            error=type(error).__name__,
+            reason=str(error),
+        )
+    return error_response(error, request.url.path)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
@@ -76,12 +100,12 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     headers = dict(error.headers or {})
     path = request.url.path[:_MAX_SHOWN]
     if error.status_code == 404:
-        return plain_error(404, NOT_FOUND, f"{path} is not a route of this server", headers)
+        return plain_error(404, NOT_FOUND, f"{path} is not a route of this server", headers, path=path)
     if error.status_code == 405:
         allowed = headers.get("Allow", "another method")
         message = f"{request.method} is not allowed on {path}: use {allowed}"
-        return plain_error(405, BAD_REQUEST, message, headers)
-    return plain_error(error.status_code, BAD_REQUEST, str(error.detail), headers)
+        return plain_error(405, BAD_REQUEST, message, headers, path=path)
+    return plain_error(error.status_code, BAD_REQUEST, str(error.detail), headers, path=path)
 
 
 async def on_client_gone(request: Request, error: Exception) -> Response:
@@ -93,8 +117,9 @@ async def on_client_gone(request: Request, error: Exception) -> Response:
 async def on_other_error(request: Request, error: Exception) -> Response:
     """Answer a fault of the server."""
     message = f"the server failed on {request.url.path} ({type(error).__name__}); its log says more"
-    return plain_error(500, INTERNAL, message)
+    return plain_error(500, INTERNAL, message, path=request.url.path)
 
 
-def _json(body: ErrorBody, status: int, headers: dict[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(body), status, headers, "application/json")
+def _json(body: ErrorBody, status: int, headers: dict[str, str] | None, path: str) -> Response:
+    shaped = messages_error(body, status) if is_messages_path(path) else body
+    return Response(msgspec.json.encode(shaped), status, headers, "application/json")

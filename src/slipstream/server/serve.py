@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import logging
 import signal
 import socket
@@ -19,8 +20,10 @@ import uvicorn
 import uvloop
 
 from slipstream.base.errors import ConfigError
+from slipstream.base.log import log_fields
 from slipstream.frontend.async_llm import AsyncLLM
 from slipstream.server.app import create_app
+from slipstream.server.edge.connection import DEFAULT_LIMITS, Connection, ConnectionLimits
 from slipstream.wire.messages import Progress
 
 _LOG = logging.getLogger("slipstream.server")
@@ -30,7 +33,7 @@ FLUSH_S = 5
 that /health goes on saying so before the server ends."""
 
 MAX_CONNECTIONS = 4096
-"""Most connections at once; a further one is answered 503 in plain text."""
+"""Most connections at once; a further one is answered 503."""
 
 _KEEP_ALIVE_S = 75
 
@@ -62,6 +65,7 @@ def serve(
         EngineError: it died.
     """
     _check_ranks(config.parallel.tp_size)
+    logging.getLogger("uvicorn.error").addFilter(_is_untold)
     listener = bind(config.server.host, config.server.port)
     url = _url(config.server.host, listener)
     with contextlib.closing(listener), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -101,16 +105,20 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def http_config(app: Any, *, max_connections: int = MAX_CONNECTIONS) -> uvicorn.Config:
+def http_config(
+    app: Any, *, max_connections: int = MAX_CONNECTIONS, limits: ConnectionLimits = DEFAULT_LIMITS
+) -> uvicorn.Config:
     """Return how HTTP is spoken.
 
     Args:
         app: the ASGI application.
         max_connections: most connections at once.
+        limits: of each of them.
     """
     return uvicorn.Config(
         app,
-        http="httptools",
+        # uvicorn makes connections by calling this with its settings.
+        http=functools.partial(Connection, limits=limits),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,
@@ -151,7 +159,13 @@ class _Stopper:
     def on_signal(self) -> None:
         """Take one stop signal."""
         if self._draining is None:
-            _LOG.info("stopping: requests in flight get %g s", self._drain_s)
+            num_streams = self._llm.status.num_streams
+            if num_streams:
+                log_fields(
+                    _LOG, logging.INFO, "stopping: requests in flight may end", num=num_streams, within_s=self._drain_s
+                )
+            else:
+                log_fields(_LOG, logging.INFO, "stopping: no request is in flight")
             self._draining = asyncio.create_task(self._drain())
         else:
             self._server.force_exit = self._server.should_exit = True
@@ -170,7 +184,7 @@ async def _serve(
 ) -> None:
     llm = launch(config, on_progress=on_progress)
     try:
-        app = create_app(llm, api_key=config.server.api_key)
+        app = create_app(llm, api_keys=config.server.api_keys)
         server = _Server(http_config(app))
         loop = asyncio.get_running_loop()
         stopper = _Stopper(llm, server, config.server.drain_s)
@@ -208,6 +222,11 @@ async def _serve_while_alive(server: _Server, serving: asyncio.Task[None], llm: 
     server.should_exit = True
     await serving
     raise dying.result()
+
+
+def _is_untold(record: logging.LogRecord) -> bool:
+    """Leave out uvicorn's line about a failed handler, which quotes the exception; `RequestLog` has told of it."""
+    return record.exc_info is None
 
 
 def _url(host: str, listener: socket.socket) -> str:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import jinja2
-from jinja2 import nodes
+import msgspec
+from jinja2 import meta, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -21,6 +22,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from slipstream.base.errors import CheckpointError, RequestError
 from slipstream.text.checkpoint_files import read_object, read_text
 from slipstream.text.control import ControlText, Marks
+from slipstream.text.reasoning.mode import generation_prompt_tail
 from slipstream.text.tokenizer import Tokenizer
 
 RESERVED_KWARGS = frozenset({"messages", "tools", "documents", "add_generation_prompt", "chat_template", "self"})
@@ -67,12 +69,28 @@ class _UserText(str):
         return hash(self._written)
 
 
+class RenderedChat(msgspec.Struct, frozen=True):
+    """A conversation as the model reads it.
+
+    Args:
+        token_ids: the prompt.
+        tail: what the template wrote behind the conversation for the answer to go on from; None if it changes more
+            than the end for it.
+    """
+
+    token_ids: list[int]
+    tail: str | None
+
+
 class ChatTemplate:
     """The chat template of one checkpoint.
 
     Args:
         source: the template.
         tokenizer: whose control tokens the template writes; its named tokens are variables of the template.
+
+    Attributes:
+        variables: names that the template reads and does not set itself.
 
     Raises:
         CheckpointError: the source is not a template.
@@ -87,6 +105,7 @@ class ChatTemplate:
         environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
         try:
             self._template = environment.from_string(source)
+            self.variables = frozenset(meta.find_undeclared_variables(environment.parse(source)))
         except jinja2.TemplateError as error:
             raise CheckpointError(f"the chat template does not compile: {error}") from error
         self._reserved = RESERVED_KWARGS | tokenizer.named_tokens.keys() | environment.globals.keys()
@@ -118,10 +137,11 @@ class ChatTemplate:
 
     def encode(
         self,
-        messages: Sequence[Mapping[str, str]],
+        messages: Sequence[Mapping[str, Any]],
         *,
         add_generation_prompt: bool = True,
         template_kwargs: Mapping[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> list[int]:
         """Return the token ids of a conversation.
 
@@ -129,40 +149,57 @@ class ChatTemplate:
             messages: as `messages.parse_messages` returns them.
             add_generation_prompt: end with the opening of the assistant's turn.
             template_kwargs: further variables of the template, such as thinking_mode.
+            tools: what the model is told that it can call, as `Tool.for_template` returns them.
 
         Raises:
             RequestError: the template refuses the conversation or fails on it, or a variable is not allowed.
         """
-        rendered, marks = self._render(messages, add_generation_prompt, template_kwargs)
+        rendered, marks = self._render(messages, add_generation_prompt, template_kwargs, tools)
         return self._tokenizer.encode_marked(rendered, marks.restore)
 
-    def render(
+    def encode_for_answer(
         self,
-        messages: Sequence[Mapping[str, str]],
+        messages: Sequence[Mapping[str, Any]],
         *,
         add_generation_prompt: bool = True,
         template_kwargs: Mapping[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> RenderedChat:
+        """Return the token ids of a conversation and how it ends; as `encode`."""
+        rendered, marks = self._render(messages, add_generation_prompt, template_kwargs, tools)
+        tail: str | None = ""
+        if add_generation_prompt:
+            tail = generation_prompt_tail(rendered, self._render(messages, False, template_kwargs, tools)[0])
+        return RenderedChat(self._tokenizer.encode_marked(rendered, marks.restore), tail)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        template_kwargs: Mapping[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> str:
         """Return the text of a conversation, to look at; `encode` knows more than this text says."""
-        rendered, marks = self._render(messages, add_generation_prompt, template_kwargs)
+        rendered, marks = self._render(messages, add_generation_prompt, template_kwargs, tools)
         return marks.show(rendered)
 
     def _render(
         self,
-        messages: Sequence[Mapping[str, str]],
+        messages: Sequence[Mapping[str, Any]],
         add_generation_prompt: bool,
         template_kwargs: Mapping[str, Any] | None,
+        tools: Sequence[Mapping[str, Any]],
     ) -> tuple[str, Marks]:
         extra = dict(template_kwargs or {})
         self._check_kwargs(extra)
-        strings = [text for message in messages for text in message.values()]
-        marks = self._control.marks([self._source, *strings, *strings_of(extra)])
+        marks = self._control.marks([self._source, *strings_of([*messages, *tools, extra])])
         try:
             rendered = self._template.render(
                 **self._tokenizer.named_tokens,
                 **{name: _hidden_value(value, marks) for name, value in extra.items()},
                 messages=[_hidden(message, marks) for message in messages],
-                tools=None,
+                tools=[_hidden_tool(tool, marks) for tool in tools] or None,
                 documents=None,
                 add_generation_prompt=add_generation_prompt,
             )
@@ -187,9 +224,22 @@ class ChatTemplate:
             )
 
 
-def _hidden(message: Mapping[str, str], marks: Marks) -> dict[str, str]:
+def _hidden(message: Mapping[str, Any], marks: Marks) -> dict[str, Any]:
     hide = marks.hide_own_words if message["role"] == "assistant" else marks.hide
-    return {field: text if field == "role" else hide(text) for field, text in message.items()}
+    hidden: dict[str, Any] = {"role": message["role"]}
+    for field, value in message.items():
+        if field == "tool_calls":
+            hidden[field] = [_hidden_tool(call, marks) for call in value]
+        elif field != "role":
+            hidden[field] = hide(value)
+    return hidden
+
+
+def _hidden_tool(tool: Mapping[str, Any], marks: Marks) -> dict[str, Any]:
+    """Hide what a caller wrote in a tool or a call, and leave the names of their fields to the template."""
+    hidden = {field: _hidden_value(value, marks) for field, value in tool.items()}
+    hidden["function"] = {field: _hidden_value(value, marks) for field, value in tool["function"].items()}
+    return hidden
 
 
 def _hidden_value(value: Any, marks: Marks) -> Any:

@@ -25,11 +25,13 @@ class StopStep(msgspec.Struct, frozen=True):
         num_kept: fed pieces (tokens) that belong to the result: all of them, or those up to and including the one
             that completed the stop string.
         matched: the stop string that ended the text, or None.
+        pieces: the same text by the fed piece that made it certain; one per kept piece, possibly empty.
     """
 
     text: str
     num_kept: int
     matched: str | None = None
+    pieces: tuple[str, ...] = ()
 
 
 class StopStrings:
@@ -70,21 +72,27 @@ class StopStrings:
         if self.matched is not None:
             return StopStep("", 0, self.matched)
         if len(self._states) == 1:
-            return StopStep("".join(pieces), len(pieces))
-        text = self._held
-        for num_kept, piece in enumerate(pieces, 1):
-            for place, character in enumerate(piece):
-                matched = self._advance(character)
-                if matched is not None:
-                    self.matched = matched
-                    text += piece[: place + 1]
-                    self._held = ""
-                    return StopStep(text if self._include else text[: -len(matched)], num_kept, matched)
-            text += piece
-        depth = self._states[self._state].depth
-        certain = len(text) - depth
-        self._held = text[certain:]
-        return StopStep(text[:certain], len(pieces))
+            return StopStep("".join(pieces), len(pieces), pieces=tuple(pieces))
+        certain: list[str] = []
+        for piece in pieces:
+            matched = self._take(piece, certain)
+            if matched is not None:
+                return StopStep("".join(certain), len(certain), matched, tuple(certain))
+        return StopStep("".join(certain), len(pieces), pieces=tuple(certain))
+
+    def _take(self, piece: str, certain: list[str]) -> str | None:
+        """Take one piece; add the text that it makes certain, and return the stop string that it completes."""
+        text = self._held + piece
+        for place, character in enumerate(piece, len(self._held) + 1):
+            matched = self._advance(character)
+            if matched is not None:
+                self.matched, self._held = matched, ""
+                certain.append(text[: place if self._include else place - len(matched)])
+                return matched
+        num_certain = len(text) - self._states[self._state].depth
+        certain.append(text[:num_certain])
+        self._held = text[num_certain:]
+        return None
 
     def flush(self) -> str:
         """Return the text held back, because the stream ended without completing a stop string."""

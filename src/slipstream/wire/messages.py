@@ -70,6 +70,10 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True):
         queue_s, prefill_s, decode_s: seconds from arrival to first scheduled, to first token, to the end;
             set on the last output (0 before).
         num_preemptions: times the request was preempted; set on the last output.
+        is_accepted: the constraint of the request is compiled and the request is queued; said once, in an output
+            without tokens, and never for a request without a constraint.
+        error_kind: class name of the error that refused the request, as in `Failed`; None when it failed later.
+        error_code: the refusal's short word, if it has one.
     """
 
     request_id: str
@@ -89,6 +93,9 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True):
     top_logprobs: tuple[Alternatives, ...] = ()
     prompt_logprobs: tuple[float, ...] = ()
     prompt_top_logprobs: tuple[Alternatives, ...] = ()
+    is_accepted: bool = False
+    error_kind: str | None = None
+    error_code: str | None = None
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):

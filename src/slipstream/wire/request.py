@@ -11,6 +11,9 @@ from slipstream.wire.sampling_params import SamplingParams
 RowVerification = Literal["coupled", "rejection"]
 """How one request's drafts are judged; without noise (greedy) both are the same comparison."""
 
+GrammarStart = Literal["answer", "after_reasoning"]
+"""Where a constraint begins: with the answer's first token, or behind the end of reasoning."""
+
 
 MAX_BAD_SEQUENCES = 64
 """Most sequences of two tokens or more that one request may forbid; single tokens are not limited."""
@@ -35,6 +38,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         bad_token_ids: the tokens of `sampling.bad_words`, one sequence or more per word; each has at least 1 token.
         eos_token_ids: the subset that is the model's own end; a stop at any other id is reported as stop_reason.
         arrival_s: time of arrival on the engine's monotonic clock, in seconds.
+        grammar_starts: where `sampling.grammar`, if there is one, begins; `after_reasoning` means that the answer
+            begins inside reasoning.
     """
 
     request_id: str
@@ -47,3 +52,4 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     arrival_s: float = 0.0
     verification: RowVerification = "coupled"
     bad_token_ids: tuple[tuple[int, ...], ...] = ()
+    grammar_starts: GrammarStart = "answer"

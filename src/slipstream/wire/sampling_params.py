@@ -9,6 +9,7 @@ from typing import cast
 import msgspec
 
 from slipstream.base.errors import RequestError
+from slipstream.wire.grammar import GrammarSpec
 
 MAX_TEMPERATURE = 100.0
 MIN_TEMPERATURE = 1e-2
@@ -23,6 +24,7 @@ MAX_STOP_TOKEN_IDS = 1024
 _SEED_LIMIT = 2**63
 _MAX_INTEGER = 2**1000
 """Beyond it an integer is no float; nothing that is allowed comes near."""
+_MAX_ID_DIGITS = 18
 _MAX_SHOWN_BITS = 2000
 _MAX_SHOWN_ITEMS = 100
 
@@ -55,6 +57,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         prompt_logprobs: None for none; 0 returns the raw log-probability of each prompt token but the first; n > 0
             also the n most likely tokens there. The prompt is then computed as a whole: no prefix is reused.
         n: answers per prompt, of which the front end makes requests of their own.
+        grammar: what the text must look like; None leaves it free. End tokens come where the text may end.
 
     Raises:
         RequestError: a value outside its range, or of the wrong type; `param` names the field.
@@ -81,6 +84,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     min_tokens: int = 0
     prompt_logprobs: int | None = None
     n: int = 1
+    grammar: GrammarSpec | None = None
 
     def __post_init__(self) -> None:
         def put(name: str, value: object) -> None:
@@ -117,6 +121,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
                 _refuse(name, count, f"null, or an integer from 0 to {MAX_LOGPROBS}")
         if not 1 <= _integer("n", self.n) <= MAX_N:
             _refuse("n", self.n, f"an integer from 1 to {MAX_N}")
+        if not isinstance(cast("object", self.grammar), (GrammarSpec, type(None))):
+            _refuse("grammar", self.grammar, "null, or what a class method of GrammarSpec returns")
+        if self.grammar is not None and self.ignore_eos:
+            _refuse("ignore_eos", True, "false with structured output, whose text ends with the model's end token")
 
     def _check_edits(self, put: Callable[[str, object], None]) -> None:
         """Check what changes logits before the filters."""
@@ -137,10 +145,21 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
                 _refuse("allowed_token_ids", self.allowed_token_ids, "null, or at least one token id")
             put("allowed_token_ids", allowed_ids)
         put("bad_words", _strings("bad_words", self.bad_words, MAX_BAD_WORDS))
-        if _integer("min_tokens", self.min_tokens) < 0:
-            _refuse("min_tokens", self.min_tokens, "an integer of at least 0")
+        if not 0 <= _integer("min_tokens", self.min_tokens) < _SEED_LIMIT:
+            _refuse("min_tokens", self.min_tokens, "a 64-bit integer of at least 0")
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             _refuse("min_tokens", self.min_tokens, f"at most max_tokens, which is {self.max_tokens}")
+
+    def for_choice(self, index: int) -> SamplingParams:
+        """Return the parameters of one of the `n` answers, as a request of its own.
+
+        Args:
+            index: 0 .. n - 1. Answer 0 is what n = 1 would have given; answer i has the seed plus i, if there is one.
+        """
+        seed = self.seed
+        if seed is not None:
+            seed = (seed + index + _SEED_LIMIT) % (2 * _SEED_LIMIT) - _SEED_LIMIT
+        return msgspec.structs.replace(self, n=1, seed=seed)
 
     @property
     def is_greedy(self) -> bool:
@@ -226,7 +245,8 @@ def _biases(value: object) -> tuple[tuple[int, float], ...]:
     )
     biases: dict[int, float] = {}
     for key, number in pairs:
-        token = int(key) if isinstance(key, str) and key.isascii() and key.isdigit() else key
+        is_digits = isinstance(key, str) and key.isascii() and key.isdigit() and len(key) <= _MAX_ID_DIGITS
+        token = int(cast("str", key)) if is_digits else key
         if isinstance(token, bool) or not isinstance(token, int) or token < 0:
             _refuse("logit_bias", key, "token ids of at least 0 as keys")
         bias = _number("logit_bias", number)

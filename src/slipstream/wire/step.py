@@ -26,6 +26,8 @@ class RowStart(msgspec.Struct, frozen=True, kw_only=True):
         stop_token_ids: what `sampling.min_tokens` forbids until so many tokens were returned.
         bad_token_ids: sequences that the returned tokens may not contain.
         num_prompt_logprobs: as `sampling.prompt_logprobs`, or None when they were returned before.
+        grammar_id: the request's id when its text is constrained: what the compiled grammar is found by. None leaves
+            the row free.
     """
 
     row: int
@@ -39,6 +41,7 @@ class RowStart(msgspec.Struct, frozen=True, kw_only=True):
     stop_token_ids: tuple[int, ...] = ()
     bad_token_ids: tuple[tuple[int, ...], ...] = ()
     num_prompt_logprobs: int | None = None
+    grammar_id: str | None = None
 
 
 class PageEdit(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +97,7 @@ class TokenRun(msgspec.Struct, frozen=True, kw_only=True):
         top_logprobs: the alternatives of each emitted token, or empty when nobody asked.
         is_finite: False when the row's logits held NaN or +infinity, or allowed no token; the request ends with an
             error. A logit of -infinity is a token that may not be drawn.
+        error: why the row's constraint cannot go on; the request ends with it. Then `is_finite` is False too.
     """
 
     row: int
@@ -103,6 +107,7 @@ class TokenRun(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: tuple[float, ...] = ()
     is_finite: bool = True
     top_logprobs: tuple[Alternatives, ...] = ()
+    error: str | None = None
 
 
 class PromptRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from slipstream.base.errors import CheckpointError
 from slipstream.cli.settings import settle
 from slipstream.config.options import Options
 from slipstream.engine import inline
+from slipstream.wire.grammar import GrammarSpec
 from slipstream.wire.messages import Abort, Outputs, Progress, Ready, Shutdown, Stopped, Submit
 from slipstream.wire.request import Request
 from slipstream.wire.sampling_params import SamplingParams
@@ -84,3 +85,39 @@ def test_a_checkpoint_without_weights_is_refused(config, tmp_path):
     broken = msgspec.structs.replace(config, model=msgspec.structs.replace(config.model, path=str(tmp_path)))
     with pytest.raises(CheckpointError, match=str(tmp_path)):
         inline.create(broken, lambda progress: None)
+
+
+def bound(name, spec, num_tokens=20):
+    params = SamplingParams(temperature=0.0, grammar=spec)
+    return msgspec.structs.replace(request(name, num_tokens), sampling=params)
+
+
+def test_polling_waits_for_a_compilation_and_then_goes_on(config):
+    engine = inline.create(config, lambda progress: None)
+    engine.poll()
+    engine.submit(bound("a", GrammarSpec.regex("[0-9]{40}"), 4))
+    outputs = []
+    while not outputs or outputs[-1].finish_reason is None:
+        for message in engine.poll(30.0):
+            outputs += message.outputs
+    assert outputs[0].is_accepted
+    assert sum(len(output.token_ids) for output in outputs) == 4
+    engine.submit(bound("b", GrammarSpec.regex("[0-9]{41}"), 4))
+    engine.send(Shutdown(drain=True))
+    assert engine.poll(30.0) == [Stopped()]
+
+
+def test_a_checkpoint_without_a_tokenizer_serves_no_constraint_and_everything_else(config, tmp_path):
+    folder = make_tiny_llm(tmp_path / "tiny")
+    lone = settle(Options(model=str(folder), threads=1, max_model_len=64, max_num_seqs=2))
+    (folder / "tokenizer.json").unlink()
+    engine = inline.create(lone, lambda progress: None)
+    engine.poll()
+    engine.submit(bound("a", GrammarSpec.json_object()))
+    engine.submit(request("b"))
+    assert collect(engine, "b")[-1].finish_reason == "length"
+    engine.submit(bound("c", GrammarSpec.json_object()))
+    (refusal,) = collect(engine, "c")
+    assert (refusal.error_kind, refusal.error_code) == ("UnsupportedFeature", "no_structured_output")
+    assert "tokenizer.json is missing" in refusal.error
+    engine.close()

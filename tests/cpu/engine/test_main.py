@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
+import time
+from pathlib import Path
 
 import msgspec
 import pytest
+import zmq
 
 from slipstream.cli.settings import settle
 from slipstream.config.options import Options
+from slipstream.engine import main
 from slipstream.engine.client import ProcessClient
 from slipstream.engine.spawn import start_process
+from slipstream.engine.wake import Wake
+from slipstream.text.grammar.guard import GUARD_MODULE
+from slipstream.wire.grammar import GrammarSpec
 from slipstream.wire.messages import Failed, Outputs, Progress, Ready
 from slipstream.wire.request import Request
 from slipstream.wire.sampling_params import SamplingParams
+from support.processes import is_alive, wait_until
 from support.tiny_llm import make_tiny_llm
 
 
@@ -67,3 +77,78 @@ def test_a_failure_while_loading_is_reported_with_its_kind(config, tmp_path):
     assert isinstance(failed, Failed)
     assert failed.kind == "CheckpointError"
     assert str(tmp_path) in failed.reason
+
+
+def bound(name, spec, num_tokens):
+    params = SamplingParams(temperature=0.0, grammar=spec)
+    return msgspec.structs.replace(request(name, num_tokens), sampling=params)
+
+
+def guards():
+    """Process ids of the processes that grammars are tried in."""
+    found = set()
+    for place in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if place.name.isdigit() and GUARD_MODULE.encode() in (place / "cmdline").read_bytes():
+                found.add(int(place.name))
+    return {pid for pid in found if is_alive(pid)}
+
+
+def test_constrained_requests_are_accepted_or_refused_and_the_guard_goes_with_the_engine(config):
+    """The guard is started behind Ready, before anybody asks; other engines on this machine have guards of theirs."""
+    before = guards()
+    seen = set()
+
+    async def go():
+        process = start_process(config)
+        client, outputs = ProcessClient(process), []
+        try:
+            while not isinstance(await asyncio.wait_for(client.receive(), 60), Ready):
+                pass
+            for one in (
+                bound("a", GrammarSpec.regex("[0-9]{50}"), 5),
+                bound("bad", GrammarSpec.regex("("), 5),
+                request("free", 7),
+            ):
+                client.submit(one)
+            while sum(output.finish_reason is not None for output in outputs) < 3:
+                message = await asyncio.wait_for(client.receive(), 60)
+                assert not isinstance(message, Failed), message
+                outputs += message.outputs
+            seen.update(guards() - before)
+        finally:
+            await client.close()
+        return outputs
+
+    outputs = asyncio.run(go())
+    by_name = {name: [o for o in outputs if o.request_id == name] for name in ("a", "bad", "free")}
+    assert by_name["a"][0].is_accepted
+    assert sum(len(o.token_ids) for o in by_name["a"]) == 5
+    assert [(o.error_kind, o.error_code) for o in by_name["bad"]] == [("RequestError", "invalid_grammar")]
+    assert not any(o.is_accepted for o in by_name["free"])
+    assert seen
+    assert wait_until(lambda: not any(is_alive(pid) for pid in seen))
+
+
+class Idle:
+    """A core that compiles one thing and is asked for nothing else."""
+
+    def __init__(self, wake):
+        self.wake = wake
+
+
+def test_an_idle_loop_is_woken_by_a_compilation_and_sleeps_again_after_it(monkeypatch):
+    monkeypatch.setattr(main, "IDLE_POLL_MS", 30_000)
+    wake, context = Wake(), zmq.Context()
+    socket = context.socket(zmq.PAIR)
+    socket.bind("inproc://nobody")
+    timer = threading.Timer(0.05, wake.sound)
+    timer.start()
+    begun = time.monotonic()
+    main._wait(Idle(wake), socket)
+    assert time.monotonic() - begun < 15, "it slept on"
+    timer.join()
+    assert not wake.wait(0), "it would turn without end"
+    socket.close(linger=0)
+    context.term()
+    wake.close()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 
 import pytest
 
-from slipstream.base.errors import CheckpointError, ConfigError, EngineError
+from slipstream.base.errors import CheckpointError, ConfigError, EngineError, RequestError
 from slipstream.engine.ranks import find_difference
 from slipstream.frontend.llm import LLM
+from slipstream.wire.grammar import GrammarSpec
 from slipstream.wire.ranks import RowAgreement
 from slipstream.wire.sampling_params import SamplingParams
 from support.engine_world import make_world
@@ -204,6 +206,28 @@ def test_llm_runs_two_ranks_and_reports_a_lost_one(tmp_path, monkeypatch):
         worker.close(0.0)
         with pytest.raises(EngineError, match="rank 1 is gone"):
             llm.generate([[5, 6, 7]], params[0])
+
+
+def test_a_constraint_on_two_ranks_gives_the_text_of_one(tmp_path, monkeypatch):
+    """Rank 0 alone follows the grammar; all ranks draw under the same masks, and are compared after every step."""
+    folder = make_tiny_llm(tmp_path / "tiny", vocab_size=352)
+    grammar = GrammarSpec.regex("(ab|cd){2,6}-[0-9]{1,9}")
+    params = [
+        SamplingParams(temperature=0.0, max_tokens=24, grammar=grammar),
+        SamplingParams(seed=5, max_tokens=24, grammar=grammar),
+        SamplingParams(seed=6, max_tokens=9),
+    ]
+    prompts = [[5, 6, 7], [9, 8], [4]]
+    options = {"drafter": "ngram", "threads": 1, "max_model_len": 64, "max_num_seqs": 4}
+    with LLM(str(folder), **options) as llm:
+        expected = [(answer.token_ids, answer.text) for answer in llm.generate(prompts, params)]
+    assert all(re.fullmatch("(ab|cd){2,6}-[0-9]{1,9}", text) for _, text in expected[:2])
+    monkeypatch.setenv("SLIPSTREAM_CHECK_RANKS", "1")
+    with LLM(str(folder), tp=2, **options) as llm:
+        assert [(answer.token_ids, answer.text) for answer in llm.generate(prompts, params)] == expected
+        with pytest.raises(RequestError, match="cannot be used"):
+            llm.generate(prompts[0], SamplingParams(grammar=GrammarSpec.regex("(")))
+        assert [(answer.token_ids, answer.text) for answer in llm.generate(prompts, params)] == expected
 
 
 def row(**fields):

@@ -53,7 +53,7 @@ def test_the_highest_priority_that_fits_is_taken(monkeypatch):
     pick = select.__wrapped__
     assert pick("moe/route", "cpu") == ("moe/route", "cases")
     assert pick("moe/route", "cpu", "reference") == ("moe/route", "reference")
-    assert pick("moe/route", "cuda") == ("moe/route", "reference")
+    assert pick("moe/route", "cuda") == ("moe/route", "triton_impl")
     assert pick("moe/experts", "cpu") == ("moe/experts", "reference")
 
 

@@ -20,7 +20,16 @@ OPERATIONS = sorted(
     for family in ("sampling", "draft", "step")
     for file in (ROOM / family).glob("*/contract.py")
 )
-STEP_AXES = {"vocab_size", "query_len", "draft_len", "max_rows", "max_model_len", "num_sequences", "sequence_len"}
+STEP_AXES = {
+    "vocab_size",
+    "query_len",
+    "draft_len",
+    "max_rows",
+    "max_model_len",
+    "num_sequences",
+    "sequence_len",
+    "num_words",
+}
 
 
 def test_the_rooms_hold_the_operations_that_are_tested():
@@ -32,6 +41,7 @@ def test_the_rooms_hold_the_operations_that_are_tested():
         "sampling/filter_logits",
         "sampling/forbid_sequences",
         "sampling/gumbel_noise",
+        "sampling/mask_logits",
         "sampling/penalise_logits",
         "sampling/verify_chain",
         "sampling/verify_rejection",
@@ -73,7 +83,7 @@ def test_the_contract_does_what_its_reference_does_with_axes_as_written(operatio
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_axes_have_one_spelling(operation: str):
     text = (ROOM / operation / "contract.py").read_text(encoding="utf-8")
-    annotated = re.findall(r'(?:Bool|Float32|Int|Int64)\[Tensor, "([^"]+)"\]', text)
+    annotated = re.findall(r'(?:Bool|Float32|Int|Int32|Int64)\[Tensor, "([^"]+)"\]', text)
     assert annotated
     assert {axis for axes in annotated for axis in axes.split()} <= {*AXES, *STEP_AXES}
 

@@ -25,11 +25,13 @@ def test_two_processes_sum_and_concatenate(two_processes):
         assert torch.equal(results["last"], torch.cat([own, own + 10], dim=1))
         assert torch.equal(results["first"], torch.cat([own, own + 10], dim=0))
         assert torch.equal(results["strided"], torch.cat([own.t(), own.t() + 10], dim=1))
+        assert torch.equal(results["broadcast"], torch.full((2, 3), 40, dtype=torch.int32))
+        assert torch.equal(results["broadcast_floats"], own)
 
 
 def test_a_rank_that_leaves_is_an_error_for_the_others_and_not_a_wait(tmp_path):
     stayed, left = run_processes(2, part_company, tmp_path)
-    for operation in ("sum", "gather"):
+    for operation in ("sum", "gather", "broadcast"):
         assert stayed[operation].startswith("RankLost: rank 0 of 2: another rank is gone or silent (")
         # A closed group must not pass a partial sum on as the whole.
         assert left[operation] == "EngineError: rank 1 of 2 has left its group"
@@ -46,6 +48,7 @@ def test_one_rank_launches_nothing():
     group = connect(Mesh(), init_method="nowhere", backend="gloo", timeout_s=1.0)
     assert group.all_reduce(x) is x
     assert group.all_gather(x) is x
+    assert group.broadcast(x) is x
     group.close()
     assert not torch.distributed.is_initialized()
 

@@ -2,7 +2,16 @@
 
 import torch
 
-from slipstream.runner.handoff import PendingRuns, StepHandle, collect
+from slipstream.runner.handoff import (
+    NO_TOKEN_LEFT,
+    ConstraintNews,
+    PendingRuns,
+    StepHandle,
+    begin_copy,
+    collect,
+    end_copy,
+    words_for_device,
+)
 from slipstream.runner.prompts import PendingPrompt
 from slipstream.sampling.logprobs import TopLogprobs
 from slipstream.wire.step import PromptRun
@@ -73,3 +82,37 @@ def test_prompts_come_with_the_step_that_computed_them() -> None:
         ),
         PromptRun(row=0, first=9, logprobs=(-0.5,)),
     )
+
+
+def test_constrained_rows_say_why_they_end_and_free_ones_do_not() -> None:
+    pending = PendingRuns(
+        rows=(4, 1, 2, 0),
+        emitted=torch.tensor([[7], [5], [3], [1]]),
+        num_accepted=torch.zeros(4, dtype=torch.int64),
+        num_draft_tokens=torch.zeros(4, dtype=torch.int64),
+        is_finite=torch.tensor([False, False, False, True]),
+        logprobs=None,
+        wants_logprobs=(False,) * 4,
+        constraints=ConstraintNews(
+            is_constrained=(True, True, False, True),
+            faults=("no way on", None, None, None),
+            is_empty=torch.tensor([True, True, True, False]),
+        ),
+    )
+    errors = [run.error for run in collect(StepHandle(step_id=1, pending=(pending,))).runs]
+    assert errors == ["no way on", NO_TOKEN_LEFT, None, None]
+    assert "min_tokens" in NO_TOKEN_LEFT
+
+
+def test_a_copy_is_of_the_moment_when_it_was_begun() -> None:
+    values = torch.tensor([[1, 2], [3, 4]])
+    copy = begin_copy(values)
+    values.fill_(9)
+    assert end_copy(copy) == [[1, 2], [3, 4]]
+
+
+def test_words_for_a_device_start_with_all_bits_set_and_share_their_memory() -> None:
+    words, words_host = words_for_device((2, 3), torch.device("cpu"))
+    assert words.tolist() == [[-1] * 3] * 2
+    words_host[1, 2] = 7
+    assert words[1, 2] == 7

@@ -32,9 +32,15 @@ def spell(option):
     if option.choices:
         return option.choices[-1], option.choices[-1]
     if option.kind == "text":
-        return "word", "word"
+        return "word", ("word",) if option.is_repeatable else "word"
     value = int((option.minimum or 0) + 1)
     return str(value), float(value) if option.kind == "number" else value
+
+
+def test_a_repeatable_option_keeps_every_value_in_order():
+    assert run(["--api-key", "b", "--api-key", "a"])[0].api_key == ("b", "a")
+    with pytest.raises(ConfigError, match=r"api_key=\*\*\* is not allowed"):
+        run(["--api-key", "good", "--api-key", " "])
 
 
 def test_nothing_typed_leaves_everything_open():

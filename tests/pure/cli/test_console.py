@@ -1,12 +1,51 @@
 from __future__ import annotations
 
+import ast
 import io
+import subprocess
+import sys
 
 import pytest
 from rich.console import Console
 
-from slipstream.cli.console import ProgressDisplay, format_bytes, show_error
+from slipstream.cli.console import ProgressDisplay, format_bytes, make_error_console, show_error
 from slipstream.wire.messages import Progress
+from support.processes import python_path
+
+
+class ClosedPipe(io.StringIO):
+    def write(self, text):
+        raise BrokenPipeError
+
+
+def test_the_error_console_falls_silent_when_its_reader_has_gone(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", ClosedPipe())
+    console = make_error_console()
+    console.print("nobody reads this")
+    console.print("nor this")
+    assert console.quiet
+
+
+STREAMS = """
+import os, subprocess, sys
+from slipstream.cli.console import hold_standard_streams
+before = [os.path.exists(f"/proc/self/fd/{n}") for n in range(3)]
+hold_standard_streams()
+hold_standard_streams()
+after = [os.readlink(f"/proc/self/fd/{n}") for n in range(3)]
+child = subprocess.call([sys.executable, "-c", "import os; [os.fstat(n) for n in range(3)]"])
+open(sys.argv[1], "w").write(repr((before, after, child)))
+"""
+
+
+def test_standard_streams_that_were_closed_become_the_null_device(tmp_path):
+    told = tmp_path / "told"
+    shell = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", sys.executable, "-c", STREAMS, str(told)]
+    subprocess.run(shell, check=True, timeout=60, stdin=subprocess.DEVNULL, env={"PYTHONPATH": python_path()})
+    before, after, child = ast.literal_eval(told.read_text())
+    assert before == [True, False, False]
+    assert after == ["/dev/null"] * 3
+    assert child == 0
 
 
 def make_console(*, is_terminal):

@@ -121,8 +121,8 @@ class FakeLLM:
         self.asked.append(("text", prompt))
         return self.generation
 
-    async def open_chat(self, messages, sampling, *, template_kwargs):
-        self.asked.append(("chat", messages))
+    async def open_chat(self, ask, sampling):
+        self.asked.append(("chat", ask.messages))
         return self.generation
 
 

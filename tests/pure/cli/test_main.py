@@ -21,7 +21,9 @@ def test_version(capsys):
     assert run(capsys, "--version") == (0, f"slipstream {VERSION}\n", "")
 
 
-@pytest.mark.parametrize("command", ["serve", "generate", "explain", "doctor", "bench", "bench decode", "bench serve"])
+@pytest.mark.parametrize(
+    "command", ["serve", "generate", "chat", "explain", "doctor", "bench", "bench decode", "bench serve"]
+)
 def test_every_command_explains_itself(capsys, command):
     code, out, _ = run(capsys, *command.split(), "--help")
     assert code == 0

@@ -33,10 +33,10 @@ def test_the_example_is_a_request_to_this_server(config):
 
 
 def test_the_key_is_asked_for_but_not_shown(config):
-    shown = example_request(with_server(config, api_key="s3cret"), "http://h:1")
+    shown = example_request(with_server(config, api_keys=("s3cret",)), "http://h:1")
     assert "Authorization: Bearer YOUR_KEY" in shown
     assert "s3cret" not in shown
-    assert "Authorization" not in example_request(with_server(config, api_key=None), "http://h:1")
+    assert "Authorization" not in example_request(with_server(config, api_keys=()), "http://h:1")
 
 
 def test_the_ready_line_names_model_and_drafter(config):

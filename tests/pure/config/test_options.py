@@ -38,7 +38,10 @@ def test_every_default_is_allowed_and_every_option_is_described(option: Any) -> 
         ("host", 5, "an address"),
         ("drain_s", float("nan"), "a number"),
         ("drain_s", -1, "a number from 0"),
-        ("api_key", " ", "not empty"),
+        ("api_key_file", " ", "a file"),
+        ("log_format", "xml", "text, json"),
+        ("log_level", "loud", "auto, debug, info, warning, error"),
+        ("engine_timeout_s", -1, "from 0 to 86400"),
         ("max_model_len", 1, "at least 2"),
     ],
 )
@@ -57,6 +60,19 @@ def test_a_number_beyond_every_float_is_refused_like_any_other(name: str, value:
     with pytest.raises(ConfigError, match=words[name]) as caught:
         check_value(OPTION_BY_NAME[name], value)
     assert str(caught.value).startswith(f"{name}=")
+
+
+@pytest.mark.parametrize("value", [" ", ["good", ""], ("good", 5), 5, b"topsecret", [["topsecret"]]])
+def test_a_secret_that_is_not_allowed_is_not_shown(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"api_key=\*\*\* is not allowed: give .*\(--api-key\)") as caught:
+        check_value(OPTION_BY_NAME["api_key"], value)
+    assert "topsecret" not in str(caught.value)
+
+
+def test_a_repeatable_option_is_a_tuple_however_it_is_given() -> None:
+    option = OPTION_BY_NAME["api_key"]
+    assert check_value(option, "a") == ("a",)
+    assert check_value(option, ["a", "b"]) == check_value(option, ("a", "b")) == ("a", "b")
 
 
 def test_the_queue_may_be_empty() -> None:

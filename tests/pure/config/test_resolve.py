@@ -53,7 +53,8 @@ def test_defaults_on_a_machine_without_options(with_head: Path) -> None:
     assert config.speculation.eagle3 is not None
     server = config.server
     assert (server.host, server.port, server.served_model_name) == ("127.0.0.1", 8000, "tiny-model")
-    assert (server.api_key, server.max_queue, server.drain_s) == (None, 256, 30.0)
+    assert (server.api_keys, server.max_queue, server.drain_s) == ((), 256, 30.0)
+    assert (server.engine_timeout_s, server.log_format, server.log_level) == (120.0, "text", "info")
     assert config.num_threads == 5
 
 
@@ -220,6 +221,24 @@ def test_a_model_without_sparse_layers_gets_a_default_page(tmp_path: Path) -> No
 def test_a_model_that_is_not_there_is_named() -> None:
     with pytest.raises(CheckpointError, match="MiniMaxAI/MiniMax-M3: no such folder"):
         settle(Path("MiniMaxAI/MiniMax-M3"))
+
+
+@pytest.mark.parametrize(
+    ("given", "switch", "level", "origin"),
+    [
+        ({}, None, "info", "default"),
+        ({}, "error", "error", "switch"),
+        ({"log_level": "debug"}, "error", "debug", "option"),
+        ({"log_level": "auto"}, "error", "error", "switch"),
+    ],
+)
+def test_the_log_level_is_the_options_before_the_switchs(
+    checkpoint: Path, given: dict[str, str], switch: str | None, level: str, origin: str
+) -> None:
+    switches = Switches() if switch is None else Switches(log_level=switch, given=frozenset({"log_level"}))
+    config = resolve(Options(model=str(checkpoint), **given), HARDWARE, switches)  # type: ignore[arg-type]
+    assert config.server.log_level == level
+    assert dict(config.origins)["server.log_level"] == origin
 
 
 def test_the_digest_is_about_decisions_not_about_origins(checkpoint: Path) -> None:

@@ -23,12 +23,12 @@ def _children_find_the_fake(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", python_path())
 
 
-def with_client(body, **fields):
+def with_client(body, max_silence_s=0.0, **fields):
     """Run a coroutine function with a client of a fake engine process; the process must be gone afterwards."""
 
     async def run():
         process = start_process(FakeConfig(model=FakeModelSection(path="x"), **fields), module="support.fake_engine")
-        client = ProcessClient(process)
+        client = ProcessClient(process, max_silence_s=max_silence_s)
         try:
             return await body(client, process)
         finally:
@@ -100,6 +100,39 @@ def test_a_killed_process_is_reported_within_a_second():
     assert isinstance(first, Failed)
     assert "SIGKILL" in first.reason
     assert first == second
+
+
+def test_a_stopped_process_is_reported_and_killed_at_once():
+    async def body(client, process):
+        await until_ready(client)
+        os.kill(process.pid, signal.SIGSTOP)
+        client.submit(request())
+        news = await client.receive()
+        begun = asyncio.get_running_loop().time()
+        await client.close(grace_s=60)
+        return news, asyncio.get_running_loop().time() - begun
+
+    failed, close_s = with_client(body, max_silence_s=2 * DEATH_POLL_S)
+    assert isinstance(failed, Failed)
+    assert "hangs" in failed.reason
+    assert close_s < 30
+
+
+def test_a_process_that_works_is_not_silent():
+    """Steps come much faster than the limit, all of them together take longer."""
+
+    async def body(client, process):
+        del process
+        await until_ready(client)
+        client.submit(request(max_seq_len=40))
+        ends = []
+        while not ends:
+            news = await client.receive()
+            assert isinstance(news, Outputs), news
+            ends = [o.finish_reason for o in news.outputs if o.finish_reason]
+        return ends
+
+    assert with_client(body, max_silence_s=3 * DEATH_POLL_S, step_s=0.1) == ["length"]
 
 
 def test_a_failure_while_loading_keeps_its_kind_and_reason():

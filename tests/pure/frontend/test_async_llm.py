@@ -23,6 +23,7 @@ from slipstream.base.errors import (
 from slipstream.engine import spawn
 from slipstream.frontend import async_llm as module
 from slipstream.frontend.async_llm import MAX_TEXT_WORK, AsyncLLM
+from slipstream.frontend.chat import ChatAsk
 from slipstream.frontend.processor import TextParts
 from slipstream.wire.messages import Failed, Outputs, Progress, RequestOutput, Stopped
 from slipstream.wire.sampling_params import SamplingParams
@@ -32,6 +33,7 @@ from support.tiny_text import tiny_folder
 
 TEXT = TextParts.load(tiny_folder())
 LONG = SamplingParams(max_tokens=400, ignore_eos=True)
+ASK = ChatAsk(messages=[{"role": "user", "content": "A"}])
 
 
 @asynccontextmanager
@@ -170,7 +172,7 @@ def test_beyond_rows_and_queue_requests_are_turned_away():
         async with serving(client, max_queue=2) as llm:
             assert llm.max_in_flight == 6
             held = [await llm.open("ABC", LONG) for _ in range(6)]
-            for opening in (llm.open("A", LONG), llm.open_chat([{"role": "user", "content": "A"}], LONG)):
+            for opening in (llm.open("A", LONG), llm.open_chat(ASK, LONG)):
                 with pytest.raises(OverloadedError, match="6 requests") as caught:
                     await opening
                 assert caught.value.retry_after_s >= 1
@@ -188,8 +190,7 @@ def test_places_are_kept_while_prompts_are_tokenised():
 
     async def body():
         async with serving(make_client(step_s=0.001), max_queue=2) as llm:
-            messages = [{"role": "user", "content": "A"}]
-            opened = await asyncio.gather(*(llm.open_chat(messages, LONG) for _ in range(10)), return_exceptions=True)
+            opened = await asyncio.gather(*(llm.open_chat(ASK, LONG) for _ in range(10)), return_exceptions=True)
             refused = [item for item in opened if isinstance(item, OverloadedError)]
             assert len(refused) == 4
             for item in opened:
@@ -238,14 +239,14 @@ def hold(llm: AsyncLLM, monkeypatch) -> tuple[threading.Event, list[int]]:
 
         return held
 
-    for name in ("tokenize", "tokenize_chat"):
+    for name in ("tokenize", "prepare_chat"):
         monkeypatch.setattr(llm.processor, name, wait_first(getattr(llm.processor, name)))
     return let_go, begun
 
 
 def opening(llm: AsyncLLM, is_chat: bool):
     if is_chat:
-        return llm.open_chat([{"role": "user", "content": "A"}], LONG)
+        return llm.open_chat(ASK, LONG)
     return llm.open(LONG_TEXT, SamplingParams(max_tokens=400, ignore_eos=True))
 
 

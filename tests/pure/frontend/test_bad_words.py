@@ -43,6 +43,12 @@ def test_a_word_without_tokens_is_refused():
         bad_token_ids(["  "], TOKENIZER)
 
 
+def test_a_word_that_cannot_fit_is_refused_before_it_is_tokenised():
+    with pytest.raises(UnsupportedFeature, match=f"{10**8} characters") as caught:
+        bad_token_ids(["Q" * 10**8], TOKENIZER)
+    assert caught.value.param == "bad_words"
+
+
 def test_the_limits_are_exact():
     longest = "Q" * MAX_BAD_SEQUENCE_LEN
     assert len(encode(longest)) == MAX_BAD_SEQUENCE_LEN

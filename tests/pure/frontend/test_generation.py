@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
-from slipstream.base.errors import EngineError
+from slipstream.base.errors import EngineError, RequestError
 from slipstream.frontend.generation import Generation
 from slipstream.frontend.processor import Processor, TextParts
 from slipstream.frontend.stream import Delta, RequestStream
+from slipstream.wire.grammar import GrammarSpec
 from slipstream.wire.sampling_params import SamplingParams
 from support.fake_engine import fake_facts
 from support.tiny_text import tiny_folder
@@ -76,3 +77,57 @@ def test_closing_tells_once_and_ends_a_waiting_reader():
         return await reading, closed
 
     assert run(body) == ([], ["a"])
+
+
+def make_constrained(closed: list[str]) -> Generation:
+    sampling = SamplingParams(grammar=GrammarSpec.regex("a"))
+    request = Processor(TEXT, fake_facts()).make_request("a", (1,), sampling)
+    return Generation(RequestStream(request, TEXT.tokenizer), lambda: closed.append("a"))
+
+
+def test_a_free_request_is_accepted_at_once():
+    async def body():
+        generation = make([])
+        await generation.wait_accepted()
+        generation.fail(EngineError("later"))
+        await generation.wait_accepted()
+
+    run(body)
+
+
+def test_a_constrained_request_is_waited_for_until_it_is_accepted():
+    async def body():
+        generation = make_constrained([])
+        waiting = asyncio.create_task(generation.wait_accepted())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        generation.accept()
+        generation.put(delta("x", "stop"))
+        await waiting
+        assert await collect(generation) == ["x"]
+
+    run(body)
+
+
+def test_a_refusal_is_raised_to_whoever_waits():
+    async def body():
+        generation = make_constrained([])
+        waiting = asyncio.create_task(generation.wait_accepted())
+        await asyncio.sleep(0)
+        generation.fail(RequestError("no such constraint"))
+        with pytest.raises(RequestError, match="no such"):
+            await waiting
+
+    run(body)
+
+
+def test_a_fault_after_acceptance_is_the_readers():
+    async def body():
+        generation = make_constrained([])
+        generation.accept()
+        generation.fail(EngineError("cannot go on"))
+        await generation.wait_accepted()
+        with pytest.raises(EngineError, match="cannot go on"):
+            await anext(generation)
+
+    run(body)

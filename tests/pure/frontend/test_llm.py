@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.base.errors import ConfigError, ContextLengthError, EngineError, RequestError
+from slipstream.base.errors import ConfigError, ContextLengthError, EngineError, OverloadedError, RequestError
+from slipstream.demo import demo_path
 from slipstream.frontend import llm as llm_module
 from slipstream.frontend.llm import LLM
 from slipstream.frontend.processor import TextParts
+from slipstream.text.tools.render import render_tool_calls
+from slipstream.wire.grammar import GrammarSpec
 from slipstream.wire.sampling_params import SamplingParams
 from support.fake_engine import FakeConfig, FakeModelSection, FakeSyncEngine, ScriptedEngine, fake_facts
 from support.tiny_text import tiny_folder
@@ -220,3 +223,67 @@ def test_options_reach_the_configuration(monkeypatch):
 def test_an_unknown_option_is_refused():
     with pytest.raises(ConfigError, match="colour"):
         LLM("demo", colour="red")
+
+
+DEMO = TextParts.load(demo_path())
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"x": {"type": "string"}}}}}]
+QUESTION = [{"role": "user", "content": "hi"}]
+
+
+def saying(text: str) -> LLM:
+    """Return an LLM whose engine says a text and ends."""
+    tokens = [*DEMO.tokenizer.encode(text), *DEMO.tokenizer.eos_token_ids]
+    facts = fake_facts(vocab_size=DEMO.tokenizer.vocab_size, max_model_len=2048, num_cache_tokens=4096)
+    return LLM.over(FakeSyncEngine(ScriptedEngine(facts, lambda request: tokens)), DEMO)
+
+
+def test_an_answer_comes_apart_into_reasoning_content_and_calls():
+    call = render_tool_calls([("f", {"x": "y"})])
+    params = SamplingParams(max_tokens=200)
+    with saying(f"hm</mm:think>so {call}") as llm:
+        (one,) = llm.chat(QUESTION, params, tools=TOOLS, template_kwargs={"thinking_mode": "enabled"})
+        assert (one.reasoning, one.content, one.finish_reason) == ("hm", "so", "tool_calls")
+        assert [(call.name, call.arguments) for call in one.tool_calls] == [("f", '{"x":"y"}')]
+        assert one.text == f"hm</mm:think>so {call}"
+        (one,) = llm.chat(QUESTION, params, tools=TOOLS, tool_choice="none")
+        assert (one.content, one.tool_calls, one.finish_reason) == (one.text, (), "stop")
+    with saying(call) as llm:
+        (one,) = llm.generate("A", SamplingParams(max_tokens=200))
+        assert (one.content, one.reasoning, one.tool_calls) == (one.text, "", ())
+
+
+def test_a_choice_that_forces_a_call_is_a_grammar_of_the_request():
+    with saying(render_tool_calls([("f", {})])) as llm:
+        llm.chat(QUESTION, SamplingParams(max_tokens=99), tools=TOOLS, tool_choice="required")
+        llm.chat(
+            QUESTION,
+            SamplingParams(max_tokens=99),
+            tools=TOOLS,
+            tool_choice={"type": "function", "function": {"name": "f"}},
+            template_kwargs={"thinking_mode": "enabled"},
+        )
+        first, second = llm._engine.engine.submitted
+    assert first.sampling.grammar.kind == second.sampling.grammar.kind == "grammar"
+    assert (first.grammar_starts, second.grammar_starts) == ("answer", "after_reasoning")
+
+
+def test_a_constraint_is_accepted_in_silence():
+    with LLM.over(fake(), TEXT) as llm:
+        free, bound = llm.generate(["A", "A"], [SamplingParams(), SamplingParams(grammar=GrammarSpec.regex("A"))])
+    assert free.text == bound.text == "A"
+    assert bound.finish_reason == "stop"
+
+
+@pytest.mark.parametrize(("text", "error"), [("bad", RequestError), ("many", OverloadedError)])
+def test_a_refused_constraint_gives_the_other_prompts_up_and_the_llm_goes_on(text, error):
+    engine = fake()
+    with LLM.over(engine, TEXT) as llm:
+        long = SamplingParams(max_tokens=400, ignore_eos=True)
+        with pytest.raises(error, match=f"cannot be used: {text}") as caught:
+            llm.generate(["A", "B", "C"], [long, SamplingParams(grammar=GrammarSpec.regex(text)), long])
+        if error is RequestError:
+            assert caught.value.code == "invalid_grammar"
+        assert engine.engine.running == {}
+        assert engine.engine.num_aborts == 2
+        assert not engine.is_closed
+        assert llm.generate("A")[0].text == "A"

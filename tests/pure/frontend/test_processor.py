@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.base.errors import CheckpointError, ContextLengthError, RequestError, UnsupportedFeature
+from slipstream.frontend.chat import ChatAsk
 from slipstream.frontend.processor import Processor, TextParts
 from slipstream.wire.codec import decode_to_engine, encode
+from slipstream.wire.grammar import GrammarSpec
 from slipstream.wire.messages import Submit
 from slipstream.wire.sampling_params import SamplingParams
 from support.fake_engine import fake_facts
@@ -142,10 +144,14 @@ def test_a_text_that_can_never_fit_is_refused_before_it_is_tokenised(letter, num
 def test_the_texts_of_a_conversation_are_refused_by_their_sum():
     half = "a" * (6 * LONGEST)
     with pytest.raises(ContextLengthError, match="12 tokens hold") as caught:
-        unusable(12).tokenize_chat([{"role": "user", "content": half}, {"role": "user", "content": half, "name": "n"}])
+        unusable(12).tokenize_chat(
+            ChatAsk(messages=[{"role": "user", "content": half}, {"role": "user", "content": half, "name": "n"}])
+        )
     assert (caught.value.param, caught.value.code) == ("messages", "context_length_exceeded")
     with pytest.raises(ContextLengthError, match="12 tokens hold"):
-        unusable(12).tokenize_chat([{"role": "user", "content": half}], template_kwargs={"more": [half + "a"]})
+        unusable(12).tokenize_chat(
+            ChatAsk(messages=[{"role": "user", "content": half}], template_kwargs={"more": [half + "a"]})
+        )
 
 
 def test_a_long_list_of_ids_is_refused_by_its_length():
@@ -178,15 +184,15 @@ def test_a_tokenizer_larger_than_the_model_is_refused():
 
 def test_conversations_need_a_template(tmp_path):
     messages = [{"role": "user", "content": "hi"}]
-    assert (
-        processor().tokenize_chat(messages)[-1] != processor().tokenize_chat(messages, add_generation_prompt=False)[-2]
-    )
+    ask = ChatAsk(messages=messages)
+    without = ChatAsk(messages=messages, add_generation_prompt=False)
+    assert processor().tokenize_chat(ask)[-1] != processor().tokenize_chat(without)[-2]
     bare = Processor(TextParts.load(write_tiny_text(tmp_path / "bare", template=None)), fake_facts())
     with pytest.raises(RequestError, match="no chat template"):
-        bare.tokenize_chat(messages)
+        bare.tokenize_chat(ask)
     empty = Processor(TextParts.load(write_tiny_text(tmp_path / "empty", template="{# nothing #}")), fake_facts())
     with pytest.raises(RequestError, match="to nothing"):
-        empty.tokenize_chat(messages)
+        empty.tokenize_chat(ask)
 
 
 @pytest.mark.parametrize(
@@ -223,3 +229,13 @@ def test_more_than_one_answer_is_more_than_one_request():
     with pytest.raises(UnsupportedFeature, match="n=2") as caught:
         make(3, SamplingParams(n=2))
     assert caught.value.param == "n"
+
+
+@pytest.mark.parametrize(("is_reasoning", "starts"), [(False, "answer"), (True, "after_reasoning")])
+def test_a_constraint_goes_along_and_begins_where_the_answer_does(is_reasoning: bool, starts: str):
+    grammar = GrammarSpec.json_object()
+    processor = Processor(TEXT, fake_facts())
+    request = processor.make_request("r", (1,), SamplingParams(grammar=grammar), starts_in_reasoning=is_reasoning)
+    assert (request.sampling.grammar, request.grammar_starts) == (grammar, starts)
+    assert request.eos_token_ids, "the text must be able to end"
+    assert decode_to_engine(encode(Submit(request))) == Submit(request)

@@ -71,6 +71,10 @@ def test_ids_text_logprobs_and_counts_agree_for_any_runs(text, stop, lens, endin
     stream = make_stream(stop=tuple(stop), include_stop_str_in_output=include)
     deltas = play(stream, outputs)
     shown = "".join(delta.text for delta in deltas)
+    for delta, output in zip(deltas, outputs, strict=False):
+        assert "".join(delta.pieces) == delta.text
+        assert len(delta.pieces) == len(delta.token_ids) or not delta.token_ids
+        assert delta.num_accepted == min(output.num_accepted, len(delta.token_ids))
     kept = [id_ for delta in deltas for id_ in delta.token_ids]
     logprobs = [value for delta in deltas for value in delta.logprobs]
     whole = play(make_stream(stop=tuple(stop), include_stop_str_in_output=include), make_outputs(ids, [1], ending))
@@ -240,3 +244,21 @@ def test_stop_strings_are_looked_for_behind_the_first_tokens_only(min_tokens: in
     else:
         assert (shown, kept) == ("ABABXYZ", ids)
         assert stream.finish_reason == "length"
+
+
+def test_text_is_told_by_the_token_that_made_it_certain():
+    """Bytes of one character in two tokens, the head of a stop string, and the model's end without text."""
+    ids = [*TOKENIZER.encode_plain("aé"), *TOKENIZER.encode_plain("x"), EOS]
+    assert len(ids) == 5
+    output = RequestOutput(request_id="a", token_ids=tuple(ids), num_accepted=4, finish_reason="stop")
+    (delta,) = play(make_stream(stop=("xyz",)), [output])
+    assert delta.pieces == ("a", "", "é", "", "x")
+    assert (delta.text, delta.num_accepted) == ("aéx", 4)
+
+
+def test_text_that_was_withheld_comes_with_an_end_that_has_no_token():
+    ids = TOKENIZER.encode_plain("ab")
+    stream = make_stream(stop=("abc",))
+    stream.feed(RequestOutput(request_id="a", token_ids=tuple(ids)))
+    delta = stream.feed(RequestOutput(request_id="a", finish_reason="length"))
+    assert (delta.text, delta.pieces, delta.token_ids, delta.num_accepted) == ("ab", ("ab",), (), 0)

@@ -7,6 +7,7 @@ from slipstream.base.errors import ContextLengthError, RequestError
 from slipstream.cache.logical.prefix import PrefixIndex
 from slipstream.scheduler.admission import make_room
 from slipstream.scheduler.lifecycle import Decoding
+from slipstream.wire.grammar import GrammarSpec
 from support.fake_runner import EngineLoop, make_request
 
 
@@ -268,3 +269,21 @@ def test_a_preempted_request_finds_its_own_pages_again():
     # What a request finds of itself is no hit of its prompt.
     assert loop.outputs["b"][0].num_prefix_hit_tokens == 0
     assert loop.scheduler.stats().num_prefix_query_tokens == 24
+
+
+def test_a_row_is_told_whose_constraint_it_follows_also_after_a_preemption():
+    loop = EngineLoop(num_pages=10, page_size=4, max_num_seqs=2, draft_len=2, prefill_chunk_tokens=64)
+    free = make_request("free", range(6), max_tokens=24)
+    bound = make_request("bound", range(20, 26), max_tokens=24)
+    grammar = GrammarSpec.json_object()
+    bound = msgspec.structs.replace(bound, sampling=msgspec.structs.replace(bound.sampling, grammar=grammar))
+    loop.submit(free, bound)
+    loop.run()
+    starts = [start for plan in loop.runner.plans for start in plan.starts]
+    told = {(start.token_ids[0], start.grammar_id) for start in starts}
+    assert told == {(0, None), (20, "bound")}
+    assert len(starts) > 2, "nobody was preempted"
+    again = [start for start in starts if start.grammar_id and len(start.token_ids) > 6]
+    assert again
+    assert {start.num_prompt_tokens for start in again} == {6}
+    loop.assert_finished(free, bound)

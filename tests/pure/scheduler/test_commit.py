@@ -188,3 +188,14 @@ def test_alternatives_must_fit_the_tokens():
     loop = decoding_loop(max_tokens=9)
     with pytest.raises(EngineError, match="2 logprobs"):
         answer(loop, 10, 11, 12, top_logprobs=((), ()))
+
+
+def test_a_constraint_that_cannot_go_on_ends_the_request_with_its_own_reason():
+    """Its logits were sound: it is not counted as corrupted, and its pages stay good for others."""
+    loop = decoding_loop(max_tokens=20)
+    output = answer(loop, 5, is_finite=False, error="structured output cannot go on: no token can follow")
+    assert (output.finish_reason, output.error) == ("error", "structured output cannot go on: no token can follow")
+    assert output.token_ids == ()
+    assert output.error_kind is None, "it was not refused: it ran"
+    assert loop.scheduler.stats().num_corrupted_requests == 0
+    loop.assert_idle()

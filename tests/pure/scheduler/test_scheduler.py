@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.base.errors import ConfigError
+from slipstream.base.errors import ConfigError, ContextLengthError, RequestError
 from slipstream.cache.logical.manager import CacheManager
 from slipstream.cache.logical.pages import GroupSpec
 from slipstream.scheduler.budget import SchedulerConfig
@@ -105,3 +105,16 @@ def test_stats_are_gauges_and_counters():
     assert sum(stats.num_accepted_per_position) == stats.num_accepted_tokens
     assert stats.num_steps == len(loop.runner.plans)
     assert stats.num_prompt_tokens == stats.num_prefix_query_tokens == 18
+
+
+def test_a_check_refuses_what_a_submit_would_and_queues_nothing():
+    loop = EngineLoop(num_pages=8, page_size=4, max_model_len=64)
+    fits, large = make_request("fits", range(5)), make_request("large", range(60), max_tokens=5)
+    loop.scheduler.check(fits)
+    loop.scheduler.check(fits)
+    with pytest.raises(ContextLengthError):
+        loop.scheduler.check(large)
+    assert not loop.scheduler.has_work
+    loop.scheduler.submit(fits)
+    with pytest.raises(RequestError, match="in flight"):
+        loop.scheduler.check(fits)

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slipstream.server.protocol.chat_requests import ChatRequest
 from slipstream.server.protocol.endpoints import ENDPOINTS
-from slipstream.server.protocol.requests import ChatRequest, CompletionRequest
+from slipstream.server.protocol.requests import CompletionRequest
 from support.http_world import USER, error_of, run, world
 from support.profiles import relaxed
 
@@ -21,11 +22,10 @@ JSON = {"content-type": "application/json"}
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/", 404),
+        ("POST", "/", 405),
         ("GET", "/v1/nothing", 404),
         ("POST", "/v1/chat/completions/", 404),
         ("GET", "/docs", 404),
-        ("GET", "/openapi.json", 404),
         ("GET", "/v1/chat/completions", 405),
         ("DELETE", "/v1/models", 405),
         ("POST", "/health", 405),

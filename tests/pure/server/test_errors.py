@@ -15,7 +15,7 @@ from slipstream.base.errors import (
     SlipstreamError,
     UnsupportedFeature,
 )
-from slipstream.server.errors import RefusedRequest, error_response, status_of
+from slipstream.server.errors import RefusedRequest, error_response, plain_error, status_of
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,25 @@ def test_status_type_and_fields(error, status, kind):
         "code": getattr(error, "code", None),
     }
     assert response.headers.get("retry-after") == ("7" if status == 503 else None)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (RequestError("bad"), "invalid_request_error"),
+        (RefusedRequest(404, "where"), "not_found_error"),
+        (RefusedRequest(413, "long"), "request_too_large"),
+        (OverloadedError("full", retry_after_s=7), "overloaded_error"),
+        (EngineError("broke"), "api_error"),
+    ],
+)
+def test_routes_of_the_messages_api_have_its_shape(error, kind):
+    response = error_response(error, "/v1/messages")
+    assert response.status_code == status_of(error)
+    assert msgspec.json.decode(response.body) == {"type": "error", "error": {"type": kind, "message": str(error)}}
+    assert msgspec.json.decode(error_response(error, "/v1/models").body).keys() == {"error"}
+    plain = msgspec.json.decode(plain_error(401, "authentication_error", "no", path="/v1/messages/x").body)
+    assert plain == {"type": "error", "error": {"type": "authentication_error", "message": "no"}}
 
 
 def test_every_class_of_the_tree_has_a_status():

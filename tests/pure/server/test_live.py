@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import socket
 
 import openai
 import pytest
 
+from slipstream.server.serve import bind
 from slipstream.wire.messages import Failed
+from support import http_world
 from support.http_world import TEXT, USER, live_world, run
 
 EOS = TEXT.tokenizer.control_ids["[e~["]
@@ -62,9 +65,9 @@ def test_the_openai_package_gets_typed_errors():
     async def body():
         async with live_world(script=words, max_queue=1, step_s=0.01) as w, client_of(w) as client:
             create = client.chat.completions.create
-            with pytest.raises(openai.BadRequestError, match="penalties") as caught:
-                await create(model="tiny", messages=USER, presence_penalty=1.0)
-            assert caught.value.param == "presence_penalty"
+            with pytest.raises(openai.BadRequestError, match="does not search") as caught:
+                await create(model="tiny", messages=USER, web_search_options={})
+            assert caught.value.param == "web_search_options"
             with pytest.raises(openai.NotFoundError):
                 await create(model="other", messages=USER)
             with pytest.raises(openai.BadRequestError) as caught:
@@ -87,7 +90,7 @@ def test_the_openai_package_gets_typed_errors():
 
 def test_with_a_key_the_openai_package_is_let_in():
     async def body():
-        async with live_world(api_key="secret") as w:
+        async with live_world(api_keys=["secret"]) as w:
             async with client_of(w) as client:
                 with pytest.raises(openai.AuthenticationError):
                     await client.models.list()
@@ -147,6 +150,55 @@ def test_two_hundred_clients_that_leave_leave_nothing_running():
             assert w.llm.status.num_streams == 0
             assert w.engine.num_aborts > 100
             assert (await w.complete()).json()["choices"][0]["text"] == "ABC"
+
+    run(body)
+
+
+def test_what_a_reader_that_reads_nothing_holds_is_bounded_by_its_request(monkeypatch):
+    """The engine ends, the tokens wait in the reader's queue, and nothing of them is lost when it reads after all."""
+
+    def with_short_buffers(host, port):
+        listener = bind(host, port)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2048)
+        return listener
+
+    monkeypatch.setattr(http_world, "bind", with_short_buffers)
+
+    async def body():
+        async with live_world(script=words) as w:
+            generations, open_one = [], w.llm.open
+
+            async def recorded(*args, **kwargs):
+                generations.append(await open_one(*args, **kwargs))
+                return generations[-1]
+
+            monkeypatch.setattr(w.llm, "open", recorded)
+            one = socket.socket()
+            one.setblocking(False)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            loop = asyncio.get_running_loop()
+            host, port = w.url.removeprefix("http://").split(":")
+            await loop.sock_connect(one, (host, int(port)))
+            fields = {"prompt": ["ABC"] * 3, "stream": True, "ignore_eos": True, "max_tokens": 500, "logprobs": 0}
+            payload = json.dumps(fields).encode()
+            head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+            await loop.sock_sendall(one, f"{head}content-length: {len(payload)}\r\n\r\n".encode() + payload)
+            while len(generations) < 3 or w.engine.running:
+                await asyncio.sleep(0.005)
+            assert (await w.complete(max_tokens=100)).status_code == 200
+            del generations[3:]
+            waiting = [sum(len(delta.token_ids) for delta in one._deltas) for one in generations]
+            assert 500 < sum(waiting) <= 3 * 500, "the tokens wait for their reader, and there are no more of them"
+            assert w.llm.status.num_streams == 0
+            got = b""
+            while not got.endswith(b"0\r\n\r\n"):
+                piece = await asyncio.wait_for(loop.sock_recv(one, 1 << 16), 10)
+                assert piece
+                got += piece
+            assert got.count(b'finish_reason":"length') == 3
+            assert b"data: [DONE]" in got
+            assert not any(one._deltas for one in generations)
+            one.close()
 
     run(body)
 

@@ -254,7 +254,7 @@ def test_a_killed_server_leaves_no_engine():
 
 
 def test_an_api_key_is_asked_for():
-    with server(section={"api_key": "k"}) as s:
+    with server(section={"api_keys": ("k",)}) as s:
         url = s.until("ready")
         assert httpx.get(f"{url}/v1/models").status_code == 401
         reply = httpx.get(f"{url}/v1/models", headers={"authorization": "Bearer k"})

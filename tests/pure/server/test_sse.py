@@ -41,9 +41,9 @@ class Client:
         return b"".join(message.get("body", b"") for message in self.sent)
 
 
-async def play(events, client) -> list[bool]:
+async def play(events, client, **options) -> list[bool]:
     closed = []
-    await EventStream(events, lambda: closed.append(True))({}, client.receive, client.send)
+    await EventStream(events, lambda: closed.append(True), **options)({}, client.receive, client.send)
     return closed
 
 
@@ -74,6 +74,27 @@ def test_an_error_is_an_event_and_the_end():
         assert await play(events(), client) == [True]
         assert client.body.startswith(b'data: 1\n\ndata: {"error":{"message":"gone"')
         assert DONE not in client.body
+        assert client.sent[-1]["more_body"] is False
+
+    run(body)
+
+
+def test_events_with_names_and_an_end_of_a_protocols_own():
+    async def events():
+        yield event(Version(version="a"), "begun")
+        raise EngineError("gone")
+
+    async def good():
+        yield event(Version(version="a"), "begun")
+
+    async def body():
+        client = Client()
+        await play(events(), client, tail=b"", on_error=lambda error: f"event: error\ndata: {error}\n\n".encode())
+        begun = b'event: begun\ndata: {"version":"a"}\n\n'
+        assert client.body == begun + b"event: error\ndata: gone\n\n"
+        client = Client()
+        await play(good(), client, tail=b"")
+        assert client.body == begun
         assert client.sent[-1]["more_body"] is False
 
     run(body)

@@ -9,12 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.base.errors import CheckpointError, RequestError
+from slipstream.demo import demo_path
 from slipstream.text.chat_template import ChatTemplate
 from slipstream.text.tokenizer import Tokenizer
 from support.profiles import relaxed
 from support.tiny_text import CONTROL, TEMPLATE, tiny_folder, write_tiny_text
 
 TOKENIZER = Tokenizer.load(tiny_folder())
+DEMO_TOKENIZER = Tokenizer.load(demo_path())
+DEMO = ChatTemplate.find(demo_path(), DEMO_TOKENIZER)
 TURN = TOKENIZER.control_ids["]~b]"]
 END = TOKENIZER.control_ids["[e~["]
 
@@ -195,3 +198,77 @@ def rendered(folder) -> str:
     found = ChatTemplate.find(folder, TOKENIZER)
     assert found is not None
     return found.render(user("x"))
+
+
+def tool(name="f", description="does it", parameters=None):
+    function = {"name": name, "description": description, "parameters": parameters or {"type": "object"}}
+    return {"type": "function", "function": function}
+
+
+def called(name, arguments):
+    return {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": name, "arguments": arguments}}]}
+
+
+def test_tools_calls_and_results_are_rendered():
+    messages = [*user("hi"), called("f", {"x": [1, "two"], "y": {"z": True}}), {"role": "tool", "content": "ok"}]
+    text = DEMO.render(messages, tools=[tool()])
+    assert json.dumps(tool()["function"]) in text
+    assert '<invoke name="f">' in text
+    assert "]<]minimax[>[<x>]<]minimax[>[<item>1]<]minimax[>[</item>]<]minimax[>[<item>two" in text
+    assert "]<]minimax[>[<y>]<]minimax[>[<z>true]<]minimax[>[</z>]<]minimax[>[</y>" in text
+    assert "<response>ok</response>" in text
+    ids = DEMO.encode(messages, tools=[tool()])
+    assert ids.count(DEMO_TOKENIZER.control_ids["<tool_call>"]) == 1
+    assert DEMO_TOKENIZER.decode(ids, skip_special_tokens=False) == text
+
+
+demo_hostile = st.lists(
+    st.one_of(
+        st.sampled_from([*CONTROL, "</tool_call>", "tool_call", "/tool_call", "mm:think", "/mm:think", "]<]minimax[>"]),
+        st.text(alphabet="]~!b[e<m:think>/ ", max_size=5),
+    ),
+    min_size=1,
+    max_size=4,
+).map("".join)
+demo_names = st.sampled_from(["a", "tool_call", "mm:think", "/mm:think", "invoke", "item", "b c"])
+
+
+@relaxed
+@given(demo_hostile, demo_hostile, demo_names, demo_hostile)
+def test_what_tools_and_calls_hold_is_never_a_control_token(description, value, name, result):
+    """The same conversation with plain words in the same places has the same control tokens."""
+
+    def prompt(description, value, name, result):
+        parameters = {"type": "object", "properties": {name: {"enum": [value]}}}
+        messages = [*user("hi"), called("f", {name: value, "l": [value]}), {"role": "tool", "content": result}]
+        return DEMO.encode(messages, tools=[tool("f", description, parameters)])
+
+    control = frozenset(DEMO_TOKENIZER.control_ids.values())
+
+    def shape(ids):
+        return [id_ for id_ in ids if id_ in control]
+
+    ids = prompt(description, value, name, result)
+    assert shape(ids) == shape(prompt("plain", "plain", "plain", "plain"))
+    text = DEMO_TOKENIZER.decode(ids, skip_special_tokens=False)
+    assert value in text
+    assert f"<response>{result}</response>" in text
+
+
+def test_how_a_prompt_ends_is_told():
+    messages = user("Say <mm:think>")
+    tails = {
+        mode: DEMO.encode_for_answer(messages, template_kwargs={"thinking_mode": mode}).tail
+        for mode in ("enabled", "disabled", "adaptive")
+    }
+    assert tails == {"enabled": "]~b]ai\n<mm:think>", "disabled": "]~b]ai\n</mm:think>", "adaptive": "]~b]ai\n"}
+    assert DEMO.encode_for_answer(messages, add_generation_prompt=False).tail == ""
+    changed = template("{{ add_generation_prompt }}{{ messages[0].content }}")
+    assert changed.encode_for_answer(messages).tail is None
+    assert DEMO.encode_for_answer(messages).token_ids == DEMO.encode(messages)
+
+
+def test_the_variables_of_a_template_are_known():
+    assert {"messages", "tools", "add_generation_prompt", "thinking_mode"} <= DEMO.variables
+    assert "tools" not in template().variables
+    assert "mine" not in template("{% set mine = 1 %}{{ mine }}").variables

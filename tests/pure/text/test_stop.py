@@ -38,6 +38,8 @@ def run(stops, include, runs):
     text, num_kept = "", 0
     for pieces in runs:
         step = watcher.feed(pieces)
+        assert "".join(step.pieces) == step.text
+        assert len(step.pieces) == step.num_kept
         text += step.text
         num_kept += step.num_kept
     if watcher.matched is None:
@@ -123,3 +125,12 @@ def test_impossible_stop_strings_are_refused(stops, says):
     with pytest.raises(RequestError, match=says) as caught:
         StopStrings(stops)
     assert caught.value.param == "stop"
+
+
+@relaxed
+@given(piece_lists, stop_lists, st.booleans())
+def test_every_piece_is_what_its_token_made_certain(pieces, stops, include):
+    """One token at a time and all at once give the same pieces."""
+    single, whole = (StopStrings(stops, include_in_output=include) for _ in range(2))
+    expected = [text for piece in pieces for text in single.feed([piece]).pieces]
+    assert list(whole.feed(pieces).pieces) == expected

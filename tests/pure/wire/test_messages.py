@@ -32,6 +32,14 @@ def test_messages_to_the_engine_come_back_equal(message: ToEngine) -> None:
     [
         Progress(stage="weights", done=1, total=2),
         Outputs(outputs=(RequestOutput(request_id="r", token_ids=(3,), finish_reason="stop"),), stats=EngineStats()),
+        Outputs(
+            outputs=(
+                RequestOutput(request_id="r", is_accepted=True),
+                RequestOutput(request_id="s", finish_reason="error", error="x", error_kind="RequestError"),
+                RequestOutput(request_id="t", finish_reason="error", error="x", error_code="invalid_grammar"),
+            ),
+            stats=EngineStats(),
+        ),
         Failed(kind="EngineError", reason="x"),
         Stopped(),
     ],

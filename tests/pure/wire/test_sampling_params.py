@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from slipstream.base.errors import RequestError
+from slipstream.wire.grammar import GrammarSpec
 from slipstream.wire.sampling_params import (
     MAX_BAD_WORDS,
     MAX_LOGPROBS,
@@ -122,6 +123,7 @@ REFUSED = [
     ("logit_bias", {-1: 0}),
     ("logit_bias", {"x": 0}),
     ("logit_bias", {"-1": 0}),
+    ("logit_bias", {"9" * 5000: 0}),
     ("logit_bias", {True: 0}),
     ("logit_bias", {1.5: 0}),
     ("logit_bias", {1: 100.1}),
@@ -140,6 +142,7 @@ REFUSED = [
     ("min_tokens", -1),
     ("min_tokens", 1.0),
     ("min_tokens", 17),
+    ("min_tokens", 10**400),
     ("n", 0),
     ("n", MAX_N + 1),
     ("n", True),
@@ -166,6 +169,8 @@ def test_a_minimum_needs_room_below_the_maximum() -> None:
     assert SamplingParams(min_tokens=17, max_tokens=None).min_tokens == 17
     with pytest.raises(RequestError, match="at most max_tokens, which is 3"):
         SamplingParams(min_tokens=4, max_tokens=3)
+    with pytest.raises(RequestError, match="64-bit"):
+        SamplingParams(min_tokens=2**63, max_tokens=None)
 
 
 def test_equal_wishes_are_equal_values() -> None:
@@ -214,3 +219,43 @@ def test_the_wire_form_comes_back_equal() -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(params), type=SamplingParams) == params
     params = SamplingParams(logit_bias={3: -1.5}, allowed_token_ids=[4], bad_words=["a"], min_tokens=2, n=2)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(params), type=SamplingParams) == params
+
+
+CHOICE = GrammarSpec.choice(["yes", "no"])
+
+
+def test_a_constraint_is_a_value_of_its_own_class() -> None:
+    assert SamplingParams(grammar=CHOICE).grammar == CHOICE
+    assert SamplingParams().grammar is None
+    for wrong in ({"type": "object"}, "a+", 3, True):
+        with pytest.raises(RequestError, match="a class method of GrammarSpec") as caught:
+            SamplingParams(grammar=wrong)
+        assert caught.value.param == "grammar"
+
+
+def test_a_constrained_text_needs_its_end() -> None:
+    with pytest.raises(RequestError, match="structured output") as caught:
+        SamplingParams(grammar=CHOICE, ignore_eos=True)
+    assert caught.value.param == "ignore_eos"
+
+
+def test_a_constraint_survives_the_wire() -> None:
+    params = SamplingParams(grammar=GrammarSpec.json_schema({"type": "object"}), min_tokens=2)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(params), type=SamplingParams) == params
+
+
+def test_a_choice_is_one_answer_and_keeps_everything_else() -> None:
+    params = SamplingParams(n=4, grammar=CHOICE, top_k=7, seed=5, stop=["a"])
+    choices = [params.for_choice(index) for index in range(4)]
+    assert [choice.seed for choice in choices] == [5, 6, 7, 8]
+    for choice in choices:
+        assert msgspec.structs.replace(choice, n=4, seed=5) == params
+        assert choice.n == 1
+    assert choices[0] == msgspec.structs.replace(params, n=1)
+
+
+def test_the_seeds_of_choices_stay_in_range_and_apart() -> None:
+    last = 2**63 - 1
+    seeds = [SamplingParams(n=3, seed=last - 1).for_choice(index).seed for index in range(3)]
+    assert seeds == [last - 1, last, -(2**63)]
+    assert [SamplingParams(n=2).for_choice(index).seed for index in range(2)] == [None, None]

@@ -32,11 +32,8 @@ class Refused:
     neutral: tuple[object, ...] = ()
 
 
-_TOOLS = "tools are not served yet"
-_STRUCTURED = "structured output is not served yet"
-_PENALTY = "penalties are not served yet"
+_OLD_TOOLS = "the older form of calls is not served; send tools and tool_choice"
 _MEDIA = "the model takes and returns text only"
-_ALTERNATIVES = "alternatives per position are not served yet"
 
 IGNORED: tuple[Ignored, ...] = (
     Ignored("user", "names the caller's end user; nothing is stored"),
@@ -46,52 +43,33 @@ IGNORED: tuple[Ignored, ...] = (
     Ignored("service_tier", "there is one tier"),
     Ignored("prompt_cache_key", "equal prompt beginnings are always reused"),
     Ignored("prompt_cache_retention", "equal prompt beginnings are always reused"),
-    Ignored("parallel_tool_calls", "has no meaning without tools, and tools are refused"),
 )
 """Ignored by both generating endpoints."""
 
+COMPLETION_IGNORED: tuple[Ignored, ...] = (
+    Ignored("parallel_tool_calls", "has no meaning without tools, which only conversations have"),
+)
+"""Ignored by /v1/completions, besides `IGNORED`."""
+
 REFUSED: tuple[Refused, ...] = (
-    Refused("n", "one choice per request is served; send the request n times, with a seed each", (1,)),
-    Refused("best_of", "choosing among several choices is not served", (1,)),
     Refused("use_beam_search", "beam search is not served", (False,)),
     Refused("length_penalty", "beam search is not served", (1,)),
-    Refused("presence_penalty", _PENALTY, (0,)),
-    Refused("frequency_penalty", _PENALTY, (0,)),
-    Refused("repetition_penalty", _PENALTY, (1,)),
-    Refused("logit_bias", "biased logits are not served yet", ({},)),
-    Refused("allowed_token_ids", "restricted vocabularies are not served yet", ([],)),
-    Refused("bad_words", "forbidden words are not served yet", ([],)),
     Refused("logits_processors", "logits processors are not served", ([],)),
-    Refused("min_tokens", "a least number of tokens is not served yet", (0,)),
-    Refused("prompt_logprobs", "log-probabilities of the prompt are not served yet"),
-    Refused("response_format", _STRUCTURED, ({"type": "text"},)),
-    Refused("structured_outputs", _STRUCTURED, ({},)),
-    Refused("guided_json", _STRUCTURED),
-    Refused("guided_regex", _STRUCTURED),
-    Refused("guided_choice", _STRUCTURED),
-    Refused("guided_grammar", _STRUCTURED),
-    Refused("guided_decoding_backend", _STRUCTURED),
-    Refused("guided_whitespace_pattern", _STRUCTURED),
+    Refused("guided_decoding_backend", "there is one implementation of structured output"),
+    Refused("guided_whitespace_pattern", "white space between JSON values is what the standard allows"),
     Refused("truncate_prompt_tokens", "prompts are never cut; shorten the prompt"),
     Refused("spaces_between_special_tokens", "tokens are never joined with spaces", (True,)),
     Refused("priority", "requests are served in order of arrival", (0,)),
     Refused("cache_salt", "separate prefix caches are not served yet"),
     Refused("kv_transfer_params", "handing a cache to another instance is not served yet"),
-    Refused("return_token_ids", "token ids in answers are not served yet", (False,)),
-    Refused("return_tokens_as_token_ids", "token ids in answers are not served yet", (False,)),
     Refused("chat_template", "a request's own template is not rendered; the checkpoint's is used"),
 )
 """Refused by both generating endpoints."""
 
 CHAT_REFUSED: tuple[Refused, ...] = (
-    Refused("tools", _TOOLS, ([],)),
-    Refused("tool_choice", _TOOLS, ("none",)),
-    Refused("functions", _TOOLS, ([],)),
-    Refused("function_call", _TOOLS, ("none",)),
-    Refused("top_logprobs", _ALTERNATIVES, (0,)),
-    Refused("reasoning_effort", "pass what the chat template understands in chat_template_kwargs"),
+    Refused("functions", _OLD_TOOLS, ([],)),
+    Refused("function_call", _OLD_TOOLS, ("none",)),
     Refused("reasoning", "pass what the chat template understands in chat_template_kwargs", ({},)),
-    Refused("include_reasoning", "reasoning is part of the text", (True,)),
     Refused("verbosity", "the model has no such setting", ("medium",)),
     Refused("modalities", _MEDIA, (["text"],)),
     Refused("audio", _MEDIA),
@@ -102,18 +80,17 @@ CHAT_REFUSED: tuple[Refused, ...] = (
     Refused("continue_final_message", "continuing the last message is not served yet", (False,)),
     Refused("add_special_tokens", "the chat template writes every control token itself", (False,)),
     Refused("echo", "the prompt is not repeated", (False,)),
+    Refused("best_of", "choosing among several answers is not served", (1,)),
 )
 """Refused by /v1/chat/completions, besides `REFUSED`."""
 
 COMPLETION_REFUSED: tuple[Refused, ...] = (
-    Refused("echo", "the prompt is not repeated", (False,)),
     Refused("suffix", "filling in the middle is not served", ("",)),
     Refused("prompt_embeds", "prompts are text or token ids"),
 )
 """Refused by /v1/completions, besides `REFUSED`."""
 
 TOKENIZE_REFUSED: tuple[Refused, ...] = (
-    Refused("tools", _TOOLS, ([],)),
     Refused("chat_template", "a request's own template is not rendered; the checkpoint's is used"),
     Refused("mm_processor_kwargs", _MEDIA, ({},)),
     Refused("continue_final_message", "continuing the last message is not served yet", (False,)),

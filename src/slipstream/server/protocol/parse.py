@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,10 +13,12 @@ from slipstream.base.errors import ContextLengthError, RequestError, Unsupported
 from slipstream.frontend.processor import CONTEXT_CODE
 from slipstream.server.protocol.endpoints import Endpoint
 from slipstream.server.protocol.fields import is_neutral
-from slipstream.server.protocol.requests import ChatRequest, SamplingFields
+from slipstream.server.protocol.requests import CompletionRequest, SamplingFields
+from slipstream.server.protocol.structured import grammar_of
 from slipstream.wire.sampling_params import SamplingParams
 
 _MAX_SHOWN = 80
+_MAX_ID_DIGITS = 18
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -80,16 +83,9 @@ def sampling_of(request: SamplingFields, *, max_tokens: int | None, logprobs: in
         logprobs: as `SamplingParams` has it.
 
     Raises:
-        RequestError: a value outside its range.
-        UnsupportedFeature: logprobs above 0.
+        RequestError: a value outside its range, or more than one constraint on the text.
+        UnsupportedFeature: an option of structured output that is not served.
     """
-    if logprobs is not None and logprobs > 0:
-        raise UnsupportedFeature(
-            f"logprobs={logprobs}: alternatives per position are not served over HTTP yet; "
-            "0 returns the chosen token's log-probability",
-            param="logprobs",
-            code="unsupported_feature",
-        )
     stop = request.stop if request.stop is not None else ()
     return SamplingParams(
         temperature=request.temperature,
@@ -104,42 +100,97 @@ def sampling_of(request: SamplingFields, *, max_tokens: int | None, logprobs: in
         logprobs=logprobs,
         skip_special_tokens=request.skip_special_tokens,
         include_stop_str_in_output=request.include_stop_str_in_output,
+        repetition_penalty=request.repetition_penalty,
+        presence_penalty=request.presence_penalty,
+        frequency_penalty=request.frequency_penalty,
+        logit_bias=biases_of(request.logit_bias),
+        allowed_token_ids=None if request.allowed_token_ids is None else tuple(request.allowed_token_ids),
+        bad_words=tuple(request.bad_words),
+        min_tokens=request.min_tokens,
+        prompt_logprobs=request.prompt_logprobs,
+        n=request.n,
+        grammar=grammar_of(request),
     )
+
+
+def completion_sampling(request: CompletionRequest) -> SamplingParams:
+    """Return the sampling parameters of a completion request.
+
+    The engine always returns a token; for max_tokens 0 it is asked for one, which nobody is shown.
+
+    Raises:
+        RequestError: a value outside its range, or fields that contradict each other.
+        UnsupportedFeature: best_of other than n.
+    """
+    if request.best_of is not None and request.best_of != request.n:
+        raise UnsupportedFeature(
+            f"best_of={_show(request.best_of)} and n={_show(request.n)}: choosing among answers is not served; leave "
+            "best_of out",
+            param="best_of",
+            code="unsupported_feature",
+        )
+    max_tokens = request.max_tokens
+    if max_tokens == 0:
+        if not request.echo and request.prompt_logprobs is None:
+            raise RequestError(
+                "max_tokens=0 returns nothing: give at least 1, or set echo or prompt_logprobs to score the prompt",
+                param="max_tokens",
+            )
+        if request.min_tokens > 0:
+            raise RequestError(
+                f"min_tokens={_show(request.min_tokens)} is not allowed: give at most max_tokens, which is 0",
+                param="min_tokens",
+            )
+        max_tokens = 1
+    sampling = sampling_of(request, max_tokens=max_tokens, logprobs=request.logprobs)
+    if request.echo and request.logprobs is not None:
+        num_top = max(request.logprobs, request.prompt_logprobs or 0)
+        sampling = msgspec.structs.replace(sampling, prompt_logprobs=num_top)
+    return sampling
+
+
+def biases_of(biases: Mapping[str, float]) -> tuple[tuple[int, float], ...]:
+    """Return the pairs of a logit_bias, whose keys JSON has as text.
+
+    Raises:
+        RequestError: a key is no token id, or two name the same one.
+    """
+    pairs: dict[int, float] = {}
+    for key, bias in biases.items():
+        if not (key.isascii() and key.isdigit() and len(key) <= _MAX_ID_DIGITS):
+            raise RequestError(
+                f"logit_bias holds the key {_show(key)}: give token ids as keys, in decimal digits", param="logit_bias"
+            )
+        if int(key) in pairs:
+            raise RequestError(f"logit_bias holds token id {int(key)} twice: give it once", param="logit_bias")
+        pairs[int(key)] = bias
+    return tuple(pairs.items())
 
 
 def wants_usage(request: SamplingFields) -> bool:
     """Return whether a stream ends with its usage.
 
+    Args:
+        request: its accepted fields.
+
     Raises:
-        RequestError: stream_options without stream, or an option that is not served.
+        RequestError: stream_options without stream, or usage in every chunk without any at the end.
     """
     options = request.stream_options
     if options is None:
         return False
     if not request.stream:
         raise RequestError("stream_options without stream: set stream to true", param="stream_options")
-    if options.continuous_usage_stats:
-        raise UnsupportedFeature(
-            "stream_options.continuous_usage_stats: usage in every chunk is not served; include_usage is",
-            param="stream_options",
-            code="unsupported_feature",
+    if options.continuous_usage_stats and not options.include_usage:
+        raise RequestError(
+            "stream_options.continuous_usage_stats without include_usage: set both to true", param="stream_options"
         )
     return bool(options.include_usage)
 
 
-def chat_max_tokens(request: ChatRequest) -> int | None:
-    """Return the most tokens that a chat request allows; None means the rest of the context.
-
-    Raises:
-        RequestError: both spellings are given, with different values.
-    """
-    given = {value for value in (request.max_tokens, request.max_completion_tokens) if value is not None}
-    if len(given) > 1:
-        raise RequestError(
-            f"max_tokens={request.max_tokens} and max_completion_tokens={request.max_completion_tokens}: give one",
-            param="max_completion_tokens",
-        )
-    return given.pop() if given else None
+def wants_running_usage(request: SamplingFields) -> bool:
+    """Return whether every chunk of a stream carries usage; `wants_usage` has checked the options."""
+    return request.stream_options is not None and bool(request.stream_options.continuous_usage_stats)
 
 
 def parse_prompts(value: object, *, max_prompts: int, max_prompt_tokens: int) -> list[str | list[int]]:

@@ -37,126 +37,96 @@ class Speculation(msgspec.Struct, frozen=True):
     num_emitted: int
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request cost."""
+class RunningUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What one choice has cost up to a chunk."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+
+
+class Usage(RunningUsage, frozen=True, kw_only=True):
+    """What a request cost."""
+
     prompt_tokens_details: PromptTokensDetails
     completion_tokens_details: CompletionTokensDetails
     speculation: Speculation
 
 
-class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
-    """One token of a chat answer."""
-
-    token: str
-    logprob: float
-    bytes: list[int]
-    top_logprobs: list[str] = []
-
-
-class ChatLogprobs(msgspec.Struct, frozen=True):
-    """Tokens of a chat answer."""
-
-    content: list[TokenLogprob]
-
-
 class CompletionLogprobs(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens of a completion; `text_offset` counts characters of the tokens before."""
+    """Tokens of a completion; `text_offset` says where in the text each begins.
+
+    `top_logprobs` has the token itself and its alternatives, by text; of tokens with equal text the likeliest. The
+    first token of an echoed prompt has neither.
+    """
 
     tokens: list[str]
-    token_logprobs: list[float]
+    token_logprobs: list[float | None]
     text_offset: list[int]
-    top_logprobs: None = None
+    top_logprobs: list[dict[str, float] | None]
 
 
-class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer."""
+class PromptLogprob(msgspec.Struct, frozen=True, kw_only=True):
+    """One token at a place of the prompt; `rank` is absent when it is not among the alternatives."""
 
-    content: str
-    role: Literal["assistant"] = "assistant"
-    refusal: None = None
-
-
-class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """The one choice of a chat answer."""
-
-    message: ChatMessage
-    finish_reason: str | None
-    stop_reason: int | str | None
-    logprobs: ChatLogprobs | None
-    index: int = 0
-
-
-class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole chat answer."""
-
-    id: str
-    created: int
-    model: str
-    choices: list[ChatChoice]
-    usage: Usage
-    object: Literal["chat.completion"] = "chat.completion"
-
-
-class ChatDelta(msgspec.Struct, frozen=True, kw_only=True):
-    """What a chunk adds to the answer."""
-
-    role: Literal["assistant"] | UnsetType = UNSET
-    content: str | UnsetType = UNSET
-
-
-class ChatChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """The one choice of a chat chunk."""
-
-    delta: ChatDelta
-    finish_reason: str | None = None
-    stop_reason: int | str | UnsetType | None = UNSET
-    logprobs: ChatLogprobs | None = None
-    index: int = 0
-
-
-class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of a chat answer."""
-
-    id: str
-    created: int
-    model: str
-    choices: list[ChatChunkChoice]
-    usage: Usage | UnsetType | None = UNSET
-    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    logprob: float
+    rank: int | UnsetType = UNSET
+    decoded_token: str
 
 
 class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """The choice of one prompt: a whole one, or what a chunk adds."""
+    """One choice: a whole one, or what a chunk adds. What was not asked for is absent."""
 
     index: int
     text: str
     finish_reason: str | None
     stop_reason: int | str | None
     logprobs: CompletionLogprobs | None
+    prompt_logprobs: list[dict[str, PromptLogprob] | None] | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    token_ids: list[int] | UnsetType = UNSET
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """Whole completions, or a chunk of them."""
+    """Whole completions."""
 
     id: str
     created: int
     model: str
     choices: list[CompletionChoice]
-    usage: Usage | UnsetType | None = UNSET
+    usage: Usage
     object: Literal["text_completion"] = "text_completion"
 
 
+class CompletionChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of completions; the last one has no choice and the usage of all, a `Usage`."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: RunningUsage | UnsetType | None = UNSET
+    object: Literal["text_completion"] = "text_completion"
+
+
+class ModelEngine(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs a model, and how it speculates."""
+
+    device: str
+    dtype: str
+    drafter: str
+    draft_len: int
+    verification: str
+
+
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """A served model."""
+    """A served model; `max_model_len` and `engine` are null while it loads."""
 
     id: str
     created: int
     root: str
     max_model_len: int | None
+    engine: ModelEngine | None
     object: Literal["model"] = "model"
     owned_by: Literal["slipstream"] = "slipstream"
     parent: None = None

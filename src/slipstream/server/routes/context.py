@@ -41,7 +41,7 @@ class ServerContext:
         status = self.llm.status
         if status.state == "dead":
             raise OverloadedError(f"the engine has died and this server is about to end: {status.reason}")
-        return await read_object(request, self.max_body_bytes, self.bodies)
+        return await read_object(request, self.max_body_bytes, self.bodies, self.llm.work_on_text)
 
     def check_model(self, name: str | None) -> None:
         """Refuse a model that is not served.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from slipstream.server.protocol.responses import Model, ModelList
+from slipstream.server.protocol.responses import Model, ModelEngine, ModelList
 from slipstream.server.routes.context import ServerContext, json_response
+from slipstream.wire.messages import EngineFacts
 
 
 def models_router(context: ServerContext) -> APIRouter:
@@ -19,6 +20,7 @@ def models_router(context: ServerContext) -> APIRouter:
             created=context.started,
             root=context.llm.model_name,
             max_model_len=None if facts is None else facts.max_model_len,
+            engine=None if facts is None else _engine_of(facts),
         )
 
     @router.get("/v1/models")
@@ -31,3 +33,13 @@ def models_router(context: ServerContext) -> APIRouter:
         return json_response(served())
 
     return router
+
+
+def _engine_of(facts: EngineFacts) -> ModelEngine:
+    return ModelEngine(
+        device=facts.device,
+        dtype=facts.dtype,
+        drafter=facts.drafter,
+        draft_len=facts.draft_len,
+        verification=facts.verification,
+    )

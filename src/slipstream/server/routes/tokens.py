@@ -7,13 +7,16 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from slipstream.base.errors import ContextLengthError, RequestError
+from slipstream.frontend.chat import ChatAsk
 from slipstream.frontend.processor import CONTEXT_CODE, Processor
 from slipstream.server.protocol.endpoints import DETOKENIZE, MAX_CONTEXTS, TOKENIZE
 from slipstream.server.protocol.parse import parse_fields
 from slipstream.server.protocol.requests import DetokenizeRequest, TokenizeRequest
 from slipstream.server.protocol.responses import Detokenized, Tokenized
 from slipstream.server.routes.context import ServerContext, json_response
+from slipstream.text.chat_template import strings_of
 from slipstream.text.messages import parse_messages
+from slipstream.text.tools.schema import ToolSet, parse_tools
 
 
 def tokens_router(context: ServerContext) -> APIRouter:
@@ -25,12 +28,11 @@ def tokens_router(context: ServerContext) -> APIRouter:
         asked = parse_fields(TOKENIZE, TokenizeRequest, await context.read(request))
         context.check_model(asked.model)
         processor = context.llm.processor
-        messages = _messages_of(asked)
-        texts = [text for message in messages for text in message.values()] if messages else [asked.prompt or ""]
-        processor.check_text(texts, "messages" if messages else "prompt", num_contexts=MAX_CONTEXTS)
-        return await context.llm.work_on_text(
-            lambda: json_response(_tokenized(processor, asked, messages)), sum(map(len, texts))
-        )
+        ask = _conversation_of(asked)
+        texts = strings_of(ask.messages) if ask else [asked.prompt or ""]
+        processor.check_text(texts, "messages" if ask else "prompt", num_contexts=MAX_CONTEXTS)
+        num_chars = ask.num_chars if ask else len(texts[0])
+        return await context.llm.work_on_text(lambda: json_response(_tokenized(processor, asked, ask)), num_chars)
 
     @router.post(DETOKENIZE.path)
     async def detokenize(request: Request) -> Response:
@@ -46,7 +48,8 @@ def tokens_router(context: ServerContext) -> APIRouter:
     return router
 
 
-def _messages_of(asked: TokenizeRequest) -> list[dict[str, str]]:
+def _conversation_of(asked: TokenizeRequest) -> ChatAsk | None:
+    """Return the conversation to tokenise; None when it is a prompt."""
     if (asked.prompt is None) == (asked.messages is None):
         raise RequestError("give prompt or messages, and not both", param="prompt")
     if asked.messages is not None and asked.add_special_tokens:
@@ -54,20 +57,24 @@ def _messages_of(asked: TokenizeRequest) -> list[dict[str, str]]:
             "add_special_tokens with messages: the chat template writes every control token itself",
             param="add_special_tokens",
         )
-    return [] if asked.messages is None else parse_messages(asked.messages)
+    if asked.messages is None and asked.tools:
+        raise RequestError("tools with prompt: the chat template shows tools; send messages", param="tools")
+    if asked.messages is None:
+        return None
+    return ChatAsk(
+        messages=parse_messages(asked.messages),
+        tools=parse_tools(asked.tools) if asked.tools else ToolSet(),
+        template_kwargs=asked.chat_template_kwargs,
+        add_generation_prompt=asked.add_generation_prompt,
+    )
 
 
-def _tokenized(processor: Processor, asked: TokenizeRequest, messages: list[dict[str, str]]) -> Tokenized:
+def _tokenized(processor: Processor, asked: TokenizeRequest, ask: ChatAsk | None) -> Tokenized:
     tokenizer = processor.tokenizer
-    if asked.prompt is not None:
-        ids = tokenizer.encode(asked.prompt, add_special_tokens=asked.add_special_tokens is not False)
+    if ask is None:
+        ids = tokenizer.encode(asked.prompt or "", add_special_tokens=asked.add_special_tokens is not False)
     else:
-        ids = processor.tokenize_chat(
-            messages,
-            add_generation_prompt=asked.add_generation_prompt,
-            template_kwargs=asked.chat_template_kwargs,
-            num_contexts=MAX_CONTEXTS,
-        )
+        ids = processor.tokenize_chat(ask, num_contexts=MAX_CONTEXTS)
     ids = list(ids)
     _check_count(processor, ids, "prompt" if asked.messages is None else "messages")
     strings = [tokenizer.token(id_) for id_ in ids] if asked.return_token_strs else None

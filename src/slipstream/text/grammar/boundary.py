@@ -27,12 +27,20 @@ class ReasoningEnd:
         tokenizer: gives each token's bytes.
         vocab_size: width of the model's logits.
         marker: the text that ends reasoning.
+        eos_ids: ids that end an answer, which may not come before the marker; empty means the tokenizer's own.
 
     Raises:
         CheckpointError: a marker that cannot be followed.
     """
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int, marker: str = REASONING_END) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        vocab_size: int,
+        marker: str = REASONING_END,
+        *,
+        eos_ids: tuple[int, ...] = (),
+    ) -> None:
         self._marker = marker.encode("utf-8")
         if not 0 < len(self._marker) <= _MAX_MARKER_BYTES:
             raise CheckpointError(f"the end of reasoning {marker!r} is not allowed: 1 to {_MAX_MARKER_BYTES} bytes are")
@@ -40,6 +48,7 @@ class ReasoningEnd:
         self.passed = len(self._marker)
         self._tokenizer = tokenizer
         self._fallback = _build_fallback(self._marker)
+        self._eos_ids = eos_ids or tokenizer.eos_token_ids
         self._masks = self._build_masks()
 
     def advance(self, state: int, token: int) -> int:
@@ -53,7 +62,7 @@ class ReasoningEnd:
         return 0 if not state and self._marker[0] not in text else self._walk(state, text)
 
     def mask(self, state: int) -> Mask:
-        """Return what is allowed while reasoning: everything but tokens that would overrun the marker.
+        """Return what is allowed while reasoning: everything but end tokens and what would overrun the marker.
 
         Returns:
             [num_words] int32; shared, do not write.
@@ -76,7 +85,7 @@ class ReasoningEnd:
         masks = [pack_tokens((), self.vocab_size) for _ in range(self.passed)]
         for state, mask in enumerate(masks):
             overrun = [id_ for id_, text in suspects if self._walk(state, text) == OVERRUN]
-            mask[:] = ALLOW_ALL ^ pack_tokens(overrun, self.vocab_size)
+            mask[:] = ALLOW_ALL ^ pack_tokens({*overrun, *self._eos_ids}, self.vocab_size)
             mask.flags.writeable = False
         return masks
 

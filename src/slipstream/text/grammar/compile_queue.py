@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Self
+from typing import Protocol, Self
 
 from slipstream.base.errors import OverloadedError
-from slipstream.text.grammar.compiler import CompiledGrammar, GrammarCompiler
-from slipstream.text.grammar.spec import GrammarSpec
+from slipstream.text.grammar.compiler import CompiledGrammar
+from slipstream.wire.grammar import GrammarSpec
 
 MAX_WAITING = 256
+
+
+class SpecCompiler(Protocol):
+    """What a queue needs of a compiler."""
+
+    def find(self, spec: GrammarSpec) -> CompiledGrammar | None:
+        """Return a grammar that is compiled already, or None. Never blocks for long."""
+        ...
+
+    def compile(self, spec: GrammarSpec) -> CompiledGrammar:
+        """Return the compiled grammar of a specification; called from the queue's thread."""
+        ...
+
+    def start(self) -> None:
+        """Make ready what the first specification would wait for; called from the queue's thread."""
+        ...
 
 
 class CompileQueue:
@@ -25,7 +41,7 @@ class CompileQueue:
         max_waiting: most specifications that wait or run.
     """
 
-    def __init__(self, compiler: GrammarCompiler, *, max_waiting: int = MAX_WAITING) -> None:
+    def __init__(self, compiler: SpecCompiler, *, max_waiting: int = MAX_WAITING) -> None:
         self._compiler = compiler
         self._max_waiting = max_waiting
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compile-grammar")
@@ -43,6 +59,15 @@ class CompileQueue:
     def num_waiting(self) -> int:
         """Specifications that wait or run."""
         return self._num_waiting
+
+    def start(self) -> None:
+        """Let the thread make the compiler ready, ahead of what is submitted later. Does not wait.
+
+        What goes wrong there is told to whoever submits first.
+        """
+        with self._lock:
+            if not self._is_closed:
+                self._pool.submit(self._compiler.start)
 
     def submit(self, spec: GrammarSpec) -> Future[CompiledGrammar]:
         """Return a future of the compiled grammar; complete at once when it is known already.

@@ -21,8 +21,8 @@ from slipstream.text.grammar.limits import GrammarLimits
 from slipstream.text.grammar.lower import LoweredGrammar, lower_spec
 from slipstream.text.grammar.matcher import GrammarFault, GrammarMatcher, MaskPlan
 from slipstream.text.grammar.origin import GrammarOrigin
-from slipstream.text.grammar.spec import GrammarSpec
 from slipstream.text.tokenizer import Tokenizer
+from slipstream.wire.grammar import GrammarSpec
 
 
 class CompiledGrammar:
@@ -55,6 +55,7 @@ class GrammarCompiler:
     Args:
         tokenizer: the tokenizer.
         vocab_size: width of the model's logits; None means the tokenizer's own.
+        eos_ids: ids that end an answer; empty means the tokenizer's own.
         limits: how large and how slow a specification may be.
 
     Raises:
@@ -62,11 +63,16 @@ class GrammarCompiler:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, *, vocab_size: int | None = None, limits: GrammarLimits | None = None
+        self,
+        tokenizer: Tokenizer,
+        *,
+        vocab_size: int | None = None,
+        eos_ids: tuple[int, ...] = (),
+        limits: GrammarLimits | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._limits = limits or GrammarLimits()
-        vocabulary = read_vocabulary(tokenizer, vocab_size)
+        vocabulary = read_vocabulary(tokenizer, vocab_size, eos_ids)
         self.vocab_size = len(vocabulary.tokens)
         self.num_words = num_words(self.vocab_size)
         self._eos_ids = frozenset(vocabulary.eos_ids)

@@ -18,8 +18,8 @@ from slipstream.wire.ids import NO_TOKEN
 class DeferredMatcher:
     """A matcher for an answer that begins inside reasoning.
 
-    While reasoning goes on everything is allowed, except the few tokens that would complete the end marker and carry
-    more text with them. An end token there is a token like any other: the request ends without a constrained part.
+    While reasoning goes on everything is allowed, except end tokens, which would leave the answer without what was
+    asked for, and the few tokens that would complete the end marker and carry more text with them.
 
     Args:
         matcher: follows the part after the marker; has accepted nothing yet.

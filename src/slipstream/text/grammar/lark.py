@@ -15,7 +15,7 @@ import msgspec
 
 from slipstream.base.errors import RequestError
 from slipstream.text.grammar.limits import GrammarLimits, check_schema, refuse_large
-from slipstream.text.grammar.spec import OWN_OPTIONS
+from slipstream.wire.grammar import OWN_OPTIONS
 
 _PIECE = re.compile(
     r"""

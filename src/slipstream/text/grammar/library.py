@@ -29,18 +29,22 @@ class Vocabulary(msgspec.Struct, frozen=True):
     eos_ids: tuple[int, ...]
 
 
-def read_vocabulary(tokenizer: Tokenizer, vocab_size: int | None = None) -> Vocabulary:
+def read_vocabulary(
+    tokenizer: Tokenizer, vocab_size: int | None = None, eos_ids: tuple[int, ...] = ()
+) -> Vocabulary:
     """Return the tokenizer's vocabulary, padded to the model's.
 
     Args:
         tokenizer: the tokenizer.
         vocab_size: width of the model's logits; None means the tokenizer's own.
+        eos_ids: ids that end an answer; empty means the tokenizer's own.
 
     Raises:
         CheckpointError: the model has fewer tokens than the tokenizer, or text does not survive the tokenizer.
     """
     size = tokenizer.vocab_size if vocab_size is None else vocab_size
-    end = max(tokenizer.eos_token_ids)
+    eos_ids = eos_ids or tokenizer.eos_token_ids
+    end = max(eos_ids)
     if size < tokenizer.vocab_size or end >= size:
         raise CheckpointError(
             f"the model has {size} tokens, the tokenizer {tokenizer.vocab_size} and end token {end}: take both from "
@@ -54,8 +58,8 @@ def read_vocabulary(tokenizer: Tokenizer, vocab_size: int | None = None) -> Voca
         )
     return Vocabulary(
         tokens=tuple(tokenizer.token_bytes(id_) for id_ in range(size)),
-        control_ids=tuple(sorted({*tokenizer.control_ids.values(), *tokenizer.eos_token_ids})),
-        eos_ids=tokenizer.eos_token_ids,
+        control_ids=tuple(sorted({*tokenizer.control_ids.values(), *eos_ids})),
+        eos_ids=eos_ids,
     )
 
 

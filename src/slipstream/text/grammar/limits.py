@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from slipstream.base.errors import RequestError
-from slipstream.text.grammar.spec import GrammarSpec
+from slipstream.wire.grammar import GrammarSpec
 
 _DATA_KEYWORDS = frozenset({"enum", "const", "default", "examples"})
 _DEFINITIONS = frozenset({"$defs", "definitions"})

@@ -12,14 +12,16 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 from slipstream.base.errors import RequestError
 from slipstream.text.grammar.lark import check_lark, is_ebnf
 from slipstream.text.grammar.limits import GrammarLimits, check_schema, check_size, read_schemas, refuse_large
-from slipstream.text.grammar.spec import OWN_OPTIONS, GrammarSpec
 from slipstream.text.tokenizer import Tokenizer
+from slipstream.wire.grammar import OWN_OPTIONS, GrammarSpec
 
-MAX_WHITESPACE = 64
-"""Most white space between two parts of a JSON text. Without a bound, a weak model can fill its budget with it."""
+MAX_INDENT = 16
+"""Deepest indentation of a line of JSON. Between two parts is at most one blank, or one line break and so many blanks:
+what writers of JSON produce. Free white space is how a weak model fills its budget, blank after blank.
+"""
 
 _JSON_OPTIONS = {
-    "whitespace_pattern": rf"[\x20\x0A\x0D\x09]{{1,{MAX_WHITESPACE}}}",
+    "whitespace_pattern": rf"\x20|\x0A\x20{{0,{MAX_INDENT}}}",
     "json_allow_general_unicode_escapes": True,
     # Unknown rules are errors, never ignored.
     "lenient": False,

@@ -39,10 +39,9 @@ class Tool(msgspec.Struct, frozen=True):
     is_strict: bool = False
 
     def for_template(self) -> dict[str, Any]:
-        """Return the tool as chat templates take it."""
-        function: dict[str, Any] = {"name": self.name, "parameters": self.parameters}
-        if self.description is not None:
-            function["description"] = self.description
+        """Return the tool as chat templates take it: its fields in the order that models were trained on."""
+        described = {} if self.description is None else {"description": self.description}
+        function = {"name": self.name, **described, "parameters": self.parameters}
         return {"type": "function", "function": function}
 
 

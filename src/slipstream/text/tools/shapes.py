@@ -72,7 +72,7 @@ class Shape:
                 continue
             seen.add(id(node))
             yield node
-            pending.append(_referred(node, self._schema))
+            pending.append(referred(node, self._schema))
             for word in ("allOf", *_ALTERNATIVES):
                 pending += reversed(_sequence(node.get(word)))
 
@@ -83,8 +83,8 @@ def _types_of(node: Any, schema: Mapping[str, Any], found: dict[int, frozenset[s
     if id(node) not in found:
         found[id(node)] = TYPES  # what a schema that contains itself says about itself
         types = _own_types(node)
-        referred = _referred(node, schema)
-        for part in [*_sequence(node.get("allOf")), *([] if referred is None else [referred])]:
+        target = referred(node, schema)
+        for part in [*_sequence(node.get("allOf")), *([] if target is None else [target])]:
             types &= _types_of(part, schema, found, depth + 1)
         for word in _ALTERNATIVES:
             each = [_types_of(part, schema, found, depth + 1) for part in _sequence(node.get(word))]
@@ -108,7 +108,7 @@ def _own_types(node: dict[str, Any]) -> frozenset[str]:
     return (frozenset(names) | (_NUMBER if "number" in names else frozenset())) or TYPES
 
 
-def _referred(node: dict[str, Any], schema: Mapping[str, Any]) -> Any:
+def referred(node: dict[str, Any], schema: Mapping[str, Any]) -> Any:
     """Return the schema that a node refers to inside the whole one, or None."""
     reference = node.get("$ref")
     if not isinstance(reference, str) or not reference.startswith("#"):

@@ -2,41 +2,70 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from slipstream.base.errors import RequestError, UnsupportedFeature
 from slipstream.server.protocol.endpoints import CHAT, COMPLETIONS
 from slipstream.server.protocol.parse import (
-    chat_max_tokens,
+    biases_of,
+    completion_sampling,
     parse_fields,
     parse_json,
     parse_prompts,
     sampling_of,
+    wants_running_usage,
     wants_usage,
 )
-from slipstream.server.protocol.requests import ChatRequest, CompletionRequest
-from slipstream.wire.sampling_params import MAX_STOP_STRINGS, MAX_STOP_TOKEN_IDS
+from slipstream.server.protocol.requests import (
+    MAX_ALLOWED_TOKEN_IDS,
+    MAX_CHOICES,
+    MAX_LOGIT_BIASES,
+    CompletionRequest,
+)
+from slipstream.wire.grammar import GrammarSpec
+from slipstream.wire.sampling_params import (
+    MAX_BAD_WORDS,
+    MAX_LOGPROBS,
+    MAX_N,
+    MAX_STOP_STRINGS,
+    MAX_STOP_TOKEN_IDS,
+    SamplingParams,
+)
 from support.http_world import USER
 
 ROOM = {"max_prompts": 8, "max_prompt_tokens": 16}
+BASES = {CHAT.path: {"messages": USER}, COMPLETIONS.path: {"prompt": "a"}}
+EACH = pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS], ids=lambda endpoint: endpoint.path)
 
 
-def chat(**fields) -> ChatRequest:
-    return parse_fields(CHAT, ChatRequest, {"messages": USER} | fields)
+def read(endpoint, **fields):
+    return parse_fields(endpoint, endpoint.accepts, BASES[endpoint.path] | fields)
 
 
-def test_null_counts_as_absent():
-    names = [*ChatRequest.model_fields, *(f.name for f in (*CHAT.ignored, *CHAT.refused))]
-    assert chat(**{name: None for name in names if name != "messages"}) == chat()
+def complete(**fields) -> CompletionRequest:
+    return read(COMPLETIONS, **fields)
 
 
-def test_neutral_values_and_ignored_fields_pass():
-    ignored = {field.name: {"any": ["thing"]} for field in CHAT.ignored}
-    neutral = {field.name: field.neutral[0] for field in CHAT.refused if field.neutral}
-    assert chat(**ignored, **neutral) == chat()
+def sampled(**fields) -> SamplingParams:
+    return completion_sampling(complete(**fields))
 
 
-@pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS], ids=lambda endpoint: endpoint.path)
+@EACH
+def test_null_counts_as_absent(endpoint):
+    names = [*endpoint.accepts.model_fields, *(f.name for f in (*endpoint.ignored, *endpoint.refused))]
+    assert read(endpoint, **{name: None for name in names if name not in BASES[endpoint.path]}) == read(endpoint)
+
+
+@EACH
+def test_neutral_values_and_ignored_fields_pass(endpoint):
+    ignored = {field.name: {"any": ["thing"]} for field in endpoint.ignored}
+    neutral = {field.name: field.neutral[0] for field in endpoint.refused if field.neutral}
+    assert read(endpoint, **ignored, **neutral) == read(endpoint)
+
+
+@EACH
 def test_every_refused_field_is_refused_with_its_reason(endpoint):
     for field in endpoint.refused:
         with pytest.raises(UnsupportedFeature) as caught:
@@ -47,7 +76,7 @@ def test_every_refused_field_is_refused_with_its_reason(endpoint):
 
 def test_an_unknown_field_is_named_with_what_is_accepted():
     with pytest.raises(RequestError, match="temperature") as caught:
-        chat(temprature=1)
+        complete(temprature=1)
     assert "temprature" in str(caught.value)
     assert (caught.value.param, caught.value.code) == ("temprature", "unknown_field")
 
@@ -58,16 +87,19 @@ def test_an_unknown_field_is_named_with_what_is_accepted():
         ({"temperature": "5"}, 'temperature="5" is not allowed'),
         ({"stop": ["a", 5]}, "stop"),
         ({"stop_token_ids": [1, "2"]}, r"stop_token_ids\[1\]="),
+        ({"allowed_token_ids": [1, "2"]}, r"allowed_token_ids\[1\]="),
+        ({"logit_bias": {"5": "x"}}, 'logit_bias="x"'),
+        ({"n": 1.0}, "n=1.0"),
         ({"stream_options": []}, "stream_options="),
         ({"seed": "x" * 500}, "…"),
     ],
 )
 def test_a_wrong_value_is_shown_with_the_meaning_of_its_field(fields, says):
     with pytest.raises(RequestError, match=says) as caught:
-        chat(**fields)
+        complete(**fields)
     (name,) = fields
     assert caught.value.param == name
-    assert ChatRequest.model_fields[name].description in str(caught.value)
+    assert CompletionRequest.model_fields[name].description in str(caught.value)
     assert len(str(caught.value)) < 400
 
 
@@ -77,7 +109,7 @@ def test_a_missing_field_is_named():
     assert caught.value.param == "prompt"
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"nul", b"\xff", b'{"a":NaN}', b"[" * 99_999])
+@pytest.mark.parametrize("body", [b"", b"[]", b"nul", b"\xff", b'{"a":NaN}', b'{"a":1e999}', b"[" * 99_999])
 def test_what_is_no_object_is_refused(body):
     with pytest.raises(RequestError, match="body"):
         parse_json(body)
@@ -87,29 +119,124 @@ def test_an_object_is_read():
     assert parse_json(b'{"a": [1, 2.5, null, true]}') == {"a": [1, 2.5, None, True]}
 
 
-def test_sampling_parameters_are_taken_over():
-    request = chat(stop=["a", "b"], top_k=3, temperature=0.5)
-    sampling = sampling_of(request, max_tokens=None, logprobs=0)
-    assert (sampling.stop, sampling.top_k, sampling.temperature) == (("a", "b"), 3, 0.5)
-    assert (sampling.max_tokens, sampling.logprobs) == (None, 0)
+FULL = {
+    "temperature": 0.5,
+    "top_k": 3,
+    "top_p": 0.75,
+    "min_p": 0.25,
+    "seed": 7,
+    "stop": ["a", "b"],
+    "stop_token_ids": [4],
+    "skip_special_tokens": False,
+    "include_stop_str_in_output": True,
+    "repetition_penalty": 1.5,
+    "presence_penalty": -0.5,
+    "frequency_penalty": 0.25,
+    "logit_bias": {"7": 1, "3": -100},
+    "allowed_token_ids": [3, 7],
+    "bad_words": ["no"],
+    "min_tokens": 2,
+    "prompt_logprobs": 4,
+    "n": 3,
+}
 
 
-def test_usage_of_a_stream():
-    assert wants_usage(chat()) is False
-    assert wants_usage(chat(stream=True)) is False
-    assert wants_usage(chat(stream=True, stream_options={})) is False
-    assert wants_usage(chat(stream=True, stream_options={"include_usage": True, "include_obfuscation": True})) is True
+@EACH
+def test_every_parameter_is_taken_over(endpoint):
+    sampling = sampling_of(read(endpoint, **FULL), max_tokens=9, logprobs=5)
+    assert sampling == SamplingParams(**{**FULL, "logit_bias": {7: 1.0, 3: -100.0}}, max_tokens=9, logprobs=5)
+    others = {"logit_bias": None} | dict.fromkeys(FULL)
+    plain = sampling_of(read(endpoint, **others), max_tokens=9, logprobs=5)
+    assert plain == SamplingParams(max_tokens=9, logprobs=5)
+    assert sampling_of(read(endpoint, ignore_eos=True), max_tokens=None, logprobs=None).ignore_eos
+
+
+@EACH
+def test_a_constraint_is_taken_over(endpoint):
+    request = read(endpoint, response_format={"type": "json_object"})
+    assert sampling_of(request, max_tokens=9, logprobs=None).grammar == GrammarSpec.json_object()
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"presence_penalty": 2.5}, "presence_penalty"),
+        ({"frequency_penalty": -2.5}, "frequency_penalty"),
+        ({"repetition_penalty": 10**400}, "repetition_penalty"),
+        ({"logit_bias": {"5": 100.5}}, "logit_bias"),
+        ({"logit_bias": {"x": 1}}, "logit_bias"),
+        ({"logit_bias": {"-5": 1}}, "logit_bias"),
+        ({"logit_bias": {"9" * 5000: 1}}, "logit_bias"),
+        ({"logit_bias": {"5": 1, "05": 2}}, "logit_bias"),
+        ({"allowed_token_ids": []}, "allowed_token_ids"),
+        ({"allowed_token_ids": [-1]}, "allowed_token_ids"),
+        ({"bad_words": [""]}, "bad_words"),
+        ({"min_tokens": -1}, "min_tokens"),
+        ({"min_tokens": 17}, "min_tokens"),
+        ({"min_tokens": 10**400}, "min_tokens"),
+        ({"logprobs": MAX_LOGPROBS + 1}, "logprobs"),
+        ({"logprobs": MAX_LOGPROBS + 1, "echo": True}, "logprobs"),
+        ({"logprobs": -1}, "logprobs"),
+        ({"prompt_logprobs": MAX_LOGPROBS + 1}, "prompt_logprobs"),
+        ({"prompt_logprobs": -1}, "prompt_logprobs"),
+        ({"n": 0}, "n"),
+        ({"n": MAX_N + 1}, "n"),
+        ({"n": 10**400}, "n"),
+        ({"best_of": 2}, "best_of"),
+        ({"best_of": 1, "n": 2}, "best_of"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": -1, "echo": True}, "max_tokens"),
+        ({"max_tokens": 0, "echo": True, "min_tokens": 1}, "min_tokens"),
+        ({"ignore_eos": True, "guided_regex": "a"}, "ignore_eos"),
+    ],
+)
+def test_values_outside_their_range_are_refused_by_name(fields, param):
+    with pytest.raises(RequestError) as caught:
+        sampled(**fields)
+    assert caught.value.param == param
+    assert len(str(caught.value)) < 800
+
+
+def test_best_of_is_neutral_when_it_is_n():
+    assert sampled(best_of=3, n=3) == sampled(n=3)
+
+
+def test_the_prompt_is_scored_when_its_echo_shows_logprobs():
+    assert sampled(echo=True).prompt_logprobs is None
+    assert sampled(echo=True, logprobs=3).prompt_logprobs == 3
+    assert sampled(echo=True, logprobs=3, prompt_logprobs=5).prompt_logprobs == 5
+    assert sampled(echo=True, logprobs=5, prompt_logprobs=3).prompt_logprobs == 5
+    assert sampled(logprobs=3).prompt_logprobs is None
+
+
+def test_no_token_at_all_is_one_that_nobody_sees():
+    assert sampled(max_tokens=0, echo=True, logprobs=1).max_tokens == 1
+    assert sampled(max_tokens=0, prompt_logprobs=1).max_tokens == 1
+
+
+@EACH
+def test_usage_of_a_stream(endpoint):
+    def asked(**fields):
+        return read(endpoint, **fields)
+
+    assert wants_usage(asked()) is False
+    assert wants_usage(asked(stream=True)) is False
+    assert wants_usage(asked(stream=True, stream_options={})) is False
+    both = {"include_usage": True, "include_obfuscation": True}
+    assert wants_usage(asked(stream=True, stream_options=both)) is True
     with pytest.raises(RequestError, match="set stream to true"):
-        wants_usage(chat(stream_options={}))
-    with pytest.raises(UnsupportedFeature):
-        wants_usage(chat(stream=True, stream_options={"continuous_usage_stats": True}))
+        wants_usage(asked(stream_options={}))
 
 
-def test_max_tokens_has_two_spellings():
-    assert chat_max_tokens(chat()) is None
-    assert chat_max_tokens(chat(max_tokens=4)) == chat_max_tokens(chat(max_completion_tokens=4)) == 4
-    with pytest.raises(RequestError, match="give one"):
-        chat_max_tokens(chat(max_tokens=4, max_completion_tokens=5))
+def test_usage_of_every_chunk():
+    asked = complete(stream=True, stream_options={"continuous_usage_stats": True, "include_usage": True})
+    assert wants_usage(asked) is True
+    assert wants_running_usage(asked) is True
+    assert wants_running_usage(complete(stream=True, stream_options={"include_usage": True})) is False
+    assert wants_running_usage(complete()) is False
+    with pytest.raises(RequestError, match="without include_usage"):
+        wants_usage(complete(stream=True, stream_options={"continuous_usage_stats": True}))
 
 
 @pytest.mark.parametrize(
@@ -154,27 +281,43 @@ def test_as_many_as_allowed_are_read():
     assert len(parse_prompts([[1] * 16] * 8, **ROOM)) == 8
 
 
-@pytest.mark.parametrize(
-    ("name", "items", "limit"),
-    [
-        ("stop_token_ids", [1], MAX_STOP_TOKEN_IDS),
-        ("stop_token_ids", ["bad"], MAX_STOP_TOKEN_IDS),
-        ("stop", ["a"], MAX_STOP_STRINGS),
-        ("stop", [1], MAX_STOP_STRINGS),
-    ],
-)
-def test_long_lists_are_refused_by_their_count(name, items, limit):
+LISTS = {
+    "stop_token_ids": ([1], ["bad"], MAX_STOP_TOKEN_IDS),
+    "stop": (["a"], [1], MAX_STOP_STRINGS),
+    "allowed_token_ids": ([1], ["bad"], MAX_ALLOWED_TOKEN_IDS),
+    "bad_words": (["a"], [1], MAX_BAD_WORDS),
+    "guided_choice": (["a"], [1], MAX_CHOICES),
+}
+
+
+@pytest.mark.parametrize("is_bad", [False, True])
+@pytest.mark.parametrize("name", LISTS)
+def test_long_lists_are_refused_by_their_count(name, is_bad):
     """A bad item each would be an error each: a million of them took minutes."""
+    limit = LISTS[name][2]
     with pytest.raises(RequestError, match=f"at most {limit} items") as caught:
-        chat(**{name: items * (limit + 1)})
+        complete(**{name: LISTS[name][is_bad] * (limit + 1)})
     assert caught.value.param == name
     assert len(str(caught.value)) < 400
 
 
-def test_as_many_stops_as_allowed_are_accepted():
-    asked = chat(stop=["a"] * MAX_STOP_STRINGS, stop_token_ids=[1] * MAX_STOP_TOKEN_IDS)
-    assert len(asked.stop) == MAX_STOP_STRINGS
-    assert len(asked.stop_token_ids) == MAX_STOP_TOKEN_IDS
+@pytest.mark.parametrize("name", LISTS)
+def test_as_many_items_as_allowed_are_accepted(name):
+    items, _, limit = LISTS[name]
+    assert len(getattr(complete(**{name: items * limit}), name)) == limit
+
+
+@pytest.mark.parametrize("value", [1, "bad"])
+def test_a_logit_bias_is_refused_by_its_count(value):
+    biases = {str(id_): value for id_ in range(1_000_000)}
+    begin = time.process_time()
+    with pytest.raises(RequestError, match=f"at most {MAX_LOGIT_BIASES} items") as caught:
+        complete(logit_bias=biases)
+    assert caught.value.param == "logit_bias"
+    # An error for each of them would take more than ten times as long.
+    assert time.process_time() - begin < 1
+    allowed = {str(id_): 1 for id_ in range(MAX_LOGIT_BIASES)}
+    assert len(biases_of(complete(logit_bias=allowed).logit_bias)) == MAX_LOGIT_BIASES
 
 
 class Uncopied(list):
@@ -186,12 +329,6 @@ class Uncopied(list):
 
 @pytest.mark.parametrize("value", [Uncopied([1] * 1000), {"deep": Uncopied(["x"] * 1000)}])
 def test_a_refused_value_is_shown_in_part_without_reading_all_of_it(value):
-    with pytest.raises(RequestError, match="tools=") as caught:
-        chat(tools=value)
+    with pytest.raises(RequestError, match="kv_transfer_params=") as caught:
+        complete(kv_transfer_params=value)
     assert len(str(caught.value)) < 200
-
-
-def test_alternatives_are_refused_until_answers_show_them():
-    with pytest.raises(UnsupportedFeature, match="logprobs=3") as caught:
-        sampling_of(chat(), max_tokens=None, logprobs=3)
-    assert caught.value.param == "logprobs"

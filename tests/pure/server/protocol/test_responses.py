@@ -4,61 +4,47 @@ from __future__ import annotations
 
 import msgspec
 from openai.types import Completion as OpenAICompletion
-from openai.types.chat import ChatCompletion as OpenAIChat
-from openai.types.chat import ChatCompletionChunk as OpenAIChunk
 
 from slipstream.server.protocol.responses import (
-    UNSET,
-    ChatChoice,
-    ChatChunk,
-    ChatChunkChoice,
-    ChatCompletion,
-    ChatDelta,
-    ChatLogprobs,
-    ChatMessage,
     Completion,
     CompletionChoice,
+    CompletionChunk,
     CompletionLogprobs,
-    CompletionTokensDetails,
-    PromptTokensDetails,
-    Speculation,
-    TokenLogprob,
-    Usage,
+    PromptLogprob,
+    RunningUsage,
 )
+from support.usage import USAGE
 
-USAGE = Usage(
-    prompt_tokens=1,
-    completion_tokens=2,
-    total_tokens=3,
-    prompt_tokens_details=PromptTokensDetails(0),
-    completion_tokens_details=CompletionTokensDetails(1, 2),
-    speculation=Speculation(num_verify_steps=1, num_draft_tokens=3, num_accepted=1, num_emitted=1),
-)
-LOGPROBS = ChatLogprobs([TokenLogprob(token="a", logprob=-0.5, bytes=[97])])
 COMMON = {"id": "x", "created": 1, "model": "m"}
-
-
-def test_a_chat_answer():
-    choice = ChatChoice(message=ChatMessage(content="a"), finish_reason="stop", stop_reason=None, logprobs=LOGPROBS)
-    sent = msgspec.json.encode(ChatCompletion(choices=[choice], usage=USAGE, **COMMON))
-    read = OpenAIChat.model_validate_json(sent, strict=True)
-    assert read.choices[0].message.content == "a"
-    assert read.usage.completion_tokens_details.rejected_prediction_tokens == 2
-
-
-def test_chat_chunks():
-    choice = ChatChunkChoice(delta=ChatDelta(content="a"), logprobs=LOGPROBS)
-    sent = msgspec.json.encode(ChatChunk(choices=[choice], **COMMON))
-    assert "usage" not in msgspec.json.decode(sent)
-    assert OpenAIChunk.model_validate_json(sent).choices[0].delta.content == "a"
-    last = msgspec.json.encode(ChatChunk(choices=[], usage=USAGE, **COMMON))
-    assert OpenAIChunk.model_validate_json(last).usage.total_tokens == 3
-    assert msgspec.to_builtins(ChatDelta()) == {}
-    assert msgspec.to_builtins(choice).get("stop_reason", UNSET) is UNSET
+LOGPROBS = CompletionLogprobs(tokens=["a"], token_logprobs=[-1.0], text_offset=[0], top_logprobs=[{"a": -1.0}])
+CHOICE = CompletionChoice(index=0, text="a", finish_reason="length", stop_reason=None, logprobs=LOGPROBS)
 
 
 def test_a_completion():
-    logprobs = CompletionLogprobs(tokens=["a"], token_logprobs=[-1.0], text_offset=[0])
-    choice = CompletionChoice(index=0, text="a", finish_reason="length", stop_reason=None, logprobs=logprobs)
-    sent = msgspec.json.encode(Completion(choices=[choice], usage=USAGE, **COMMON))
-    assert OpenAICompletion.model_validate_json(sent, strict=True).choices[0].logprobs.tokens == ["a"]
+    sent = msgspec.json.encode(Completion(choices=[CHOICE], usage=USAGE, **COMMON))
+    read = OpenAICompletion.model_validate_json(sent, strict=True)
+    assert read.choices[0].logprobs.tokens == ["a"]
+    assert read.choices[0].logprobs.top_logprobs == [{"a": -1.0}]
+
+
+def test_what_was_not_asked_for_is_absent():
+    names = {"prompt_logprobs", "prompt_token_ids", "token_ids"}
+    assert not names & set(msgspec.to_builtins(CHOICE))
+    whole = msgspec.structs.replace(CHOICE, prompt_logprobs=[None], prompt_token_ids=[1], token_ids=[])
+    assert names <= set(msgspec.to_builtins(whole))
+    assert msgspec.to_builtins(PromptLogprob(logprob=-1.0, decoded_token="a")) == {
+        "logprob": -1.0,
+        "decoded_token": "a",
+    }
+
+
+def test_usage_in_chunks():
+    """A chunk has three counts; the last one has the whole usage."""
+    plain = msgspec.to_builtins(CompletionChunk(choices=[CHOICE], **COMMON))
+    assert "usage" not in plain
+    running = RunningUsage(prompt_tokens=1, completion_tokens=2, total_tokens=3)
+    sent = msgspec.json.encode(CompletionChunk(choices=[CHOICE], usage=running, **COMMON))
+    assert OpenAICompletion.model_validate_json(sent).usage.total_tokens == 3
+    last = msgspec.json.decode(msgspec.json.encode(CompletionChunk(choices=[], usage=USAGE, **COMMON)))
+    assert last["usage"] == msgspec.to_builtins(USAGE)
+    assert set(msgspec.to_builtins(running)) < set(last["usage"])

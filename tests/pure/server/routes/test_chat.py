@@ -6,9 +6,13 @@ import asyncio
 
 import pytest
 
+from slipstream.demo import demo_path
+from slipstream.frontend.processor import TextParts
+from slipstream.text.tools.render import render_tool_calls
 from slipstream.wire.messages import Failed
 from support.http_world import TEXT, USER, error_of, events, live_world, run, world
 
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
 WORDS = TEXT.tokenizer.encode_plain("ABCDEFGH")
 EOS = TEXT.tokenizer.control_ids["[e~["]
 
@@ -79,6 +83,29 @@ def test_a_stream_says_the_same_as_the_whole_answer():
             assert all(c["usage"] is None for c in (first, *chunks))
             assert len({c["id"] for c in stream[:-1]}) == 1
             assert {c["object"] for c in stream[:-1]} == {"chat.completion.chunk"}
+
+    run(body)
+
+
+def test_usage_in_every_chunk():
+    async def body():
+        async with world() as w:
+            options = {"include_usage": True, "continuous_usage_stats": True}
+            fields = {"n": 2, "return_token_ids": True, "max_tokens": 5, "stream": True}
+            *chunks, last, done = events(await w.chat(**fields, stream_options=options))
+            assert done == "[DONE]"
+            num_prompt_tokens = len(chunks[0]["prompt_token_ids"])
+            counts = [0, 0]
+            for chunk in chunks:
+                (choice,) = chunk["choices"]
+                counts[choice["index"]] += len(choice.get("token_ids") or [])
+                assert chunk["usage"] == {
+                    "prompt_tokens": num_prompt_tokens,
+                    "completion_tokens": counts[choice["index"]],
+                    "total_tokens": num_prompt_tokens + counts[choice["index"]],
+                }
+            assert counts[0] > 0
+            assert last["usage"]["completion_tokens"] == sum(counts)
 
     run(body)
 
@@ -197,10 +224,22 @@ def test_sampling_fields_reach_the_engine():
         ({"stream": True, "stream_options": {"continuous_usage_stats": True}}, "stream_options"),
         ({"stream": True, "stream_options": {"surprise": True}}, "stream_options"),
         ({"surprise": 1}, "surprise"),
-        ({"tools": [{"type": "function"}]}, "tools"),
-        ({"n": 2}, "n"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"tools": TOOLS, "tool_choice": "always"}, "tool_choice"),
+        ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice.function.name"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"function_call": "auto"}, "function_call"),
+        ({"reasoning_effort": "high"}, "reasoning_effort"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"continue_final_message": True}, "continue_final_message"),
+        ({"echo": True}, "echo"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0]"),
+        ({"n": 0}, "n"),
+        ({"n": 100}, "n"),
         ({"n": True}, "n"),
-        ({"presence_penalty": 0.5}, "presence_penalty"),
+        ({"presence_penalty": 2.5}, "presence_penalty"),
         ({"chat_template": "x"}, "chat_template"),
         ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
         ({"stop_token_ids": [400]}, "stop_token_ids"),
@@ -268,5 +307,194 @@ def test_the_engines_death_in_a_stream_is_an_error_event():
             assert "the device is gone" in rest[-1]
             assert rest[-1].startswith('data: {"error":')
             assert not any("[DONE]" in line for line in rest)
+
+    run(body)
+
+
+DEMO = TextParts.load(demo_path())
+WEATHER = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        },
+    }
+]
+CALL = render_tool_calls([("weather", {"city": "Rome"})])
+
+
+def saying(text: str):
+    """Serve the demo model's tokenizer and template over an engine that says a text and ends."""
+    tokens = [*DEMO.tokenizer.encode(text), *DEMO.tokenizer.eos_token_ids]
+    facts = {"vocab_size": DEMO.tokenizer.vocab_size, "max_model_len": 2048, "num_cache_tokens": 4096}
+    return world(script=lambda request: tokens, text=DEMO, facts=facts)
+
+
+def joined(stream) -> dict:
+    """Return the message that the chunks of a stream with one choice amount to."""
+    message: dict = {"tool_calls": {}}
+    for chunk in stream:
+        for choice in chunk["choices"]:
+            delta = dict(choice["delta"])
+            for call in delta.pop("tool_calls", ()):
+                kept = message["tool_calls"].setdefault(call["index"], {"name": "", "arguments": "", "id": ""})
+                kept["id"] += call.get("id", "")
+                kept["name"] += call["function"].get("name", "")
+                kept["arguments"] += call["function"]["arguments"]
+            for field, text in delta.items():
+                message[field] = message.get(field, "") + text
+    return message
+
+
+def test_reasoning_content_and_calls():
+    async def body():
+        async with saying(f"I think.</mm:think>\nLet me look.\n{CALL}") as w:
+            fields = {"tools": WEATHER, "chat_template_kwargs": {"thinking_mode": "enabled"}}
+            (choice,) = (await w.chat(**fields)).json()["choices"]
+            (call,) = choice["message"].pop("tool_calls")
+            assert choice["message"] == {
+                "role": "assistant",
+                "content": "Let me look.",
+                "reasoning_content": "I think.",
+                "refusal": None,
+            }
+            assert (call["type"], call["function"]) == ("function", {"name": "weather", "arguments": '{"city":"Rome"}'})
+            assert choice["finish_reason"] == "tool_calls"
+            stream = events(await w.chat(**fields, stream=True))[:-1]
+            message = joined(stream)
+            assert (message["content"], message["reasoning_content"]) == ("Let me look.", "I think.")
+            (call,) = message["tool_calls"].values()
+            assert (call["name"], call["arguments"]) == ("weather", '{"city":"Rome"}')
+            assert stream[-1]["choices"][0]["finish_reason"] == "tool_calls"
+            assert "I think." not in (await w.chat(**fields, include_reasoning=False)).text
+
+    run(body)
+
+
+@pytest.mark.parametrize(("choice", "is_call"), [(None, True), ("auto", True), ("none", False)])
+def test_calls_are_looked_for_unless_the_choice_is_none(choice, is_call):
+    async def body():
+        async with saying(CALL) as w:
+            (told,) = (await w.chat(tools=WEATHER, tool_choice=choice)).json()["choices"]
+            assert ("tool_calls" in told["message"]) == is_call
+            assert told["message"]["content"] == (None if is_call else CALL)
+            (told,) = (await w.chat()).json()["choices"]
+            assert told["message"]["content"] == CALL
+
+    run(body)
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])
+def test_a_forced_call_reaches_the_engine_as_a_grammar(choice):
+    async def body():
+        async with saying(CALL) as w:
+            (told,) = (await w.chat(tools=WEATHER, tool_choice=choice)).json()["choices"]
+            assert told["message"]["tool_calls"][0]["function"]["name"] == "weather"
+            assert w.engine.submitted[0].grammar_starts == "answer"
+            thinking = {"thinking_mode": "enabled"}
+            await w.chat(tools=WEATHER, tool_choice=choice, chat_template_kwargs=thinking)
+            assert w.engine.submitted[1].grammar_starts == "after_reasoning"
+            assert all(request.sampling.grammar.kind == "grammar" for request in w.engine.submitted)
+            error = error_of(
+                await w.chat(tools=WEATHER, tool_choice=choice, response_format={"type": "json_object"}), 400
+            )
+            assert error["param"] == "tool_choice"
+
+    run(body)
+
+
+def test_a_call_and_its_result_are_part_of_the_next_prompt():
+    async def body():
+        async with saying(CALL) as w:
+            (told,) = (await w.chat(tools=WEATHER)).json()["choices"]
+            answer = told["message"]
+            (call,) = answer["tool_calls"]
+            result = {"role": "tool", "tool_call_id": call["id"], "content": "sunny"}
+            assert (await w.chat(tools=WEATHER, messages=[*USER, answer, result])).status_code == 200
+            first, second = (request.prompt_token_ids for request in w.engine.submitted)
+            said = DEMO.tokenizer.encode(CALL)
+            assert second[: len(first) + len(said)] == (*first, *said)
+            assert "sunny" in DEMO.tokenizer.decode(second)
+            wrong = {**result, "tool_call_id": "other"}
+            error = error_of(await w.chat(tools=WEATHER, messages=[*USER, answer, wrong]), 400)
+            assert error["param"] == "messages[2].tool_call_id"
+
+    run(body)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_several_choices(stream):
+    async def body():
+        async with world(script=words) as w:
+            options = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
+            reply = await w.chat(n=3, seed=7, **options)
+            assert [request.seed for request in w.engine.submitted] == [7, 8, 9]
+            if stream:
+                chunks = events(reply)[:-1]
+                usage = chunks[-1]["usage"]
+                for index in range(3):
+                    mine = [c for chunk in chunks for c in chunk["choices"] if c["index"] == index]
+                    assert mine[0]["delta"]["role"] == "assistant"
+                    assert "".join(choice["delta"].get("content", "") for choice in mine) == "ABCDEFGH"
+                    assert [choice["finish_reason"] for choice in mine][-1] == "stop"
+            else:
+                answer = reply.json()
+                usage = answer["usage"]
+                assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2]
+                assert {choice["message"]["content"] for choice in answer["choices"]} == {"ABCDEFGH"}
+            assert usage["completion_tokens"] == 27
+            assert usage["prompt_tokens"] == len(w.engine.submitted[0].prompt_token_ids)
+
+    run(body)
+
+
+def test_alternatives_and_the_prompt():
+    async def body():
+        async with world(script=words) as w:
+            answer = (await w.chat(logprobs=True, top_logprobs=2, prompt_logprobs=1, return_token_ids=True)).json()
+            (choice,) = answer["choices"]
+            assert all(len(entry["top_logprobs"]) == 2 for entry in choice["logprobs"]["content"])
+            assert choice["token_ids"] == [*WORDS, EOS]
+            prompt = list(w.engine.submitted[0].prompt_token_ids)
+            assert answer["prompt_token_ids"] == prompt
+            assert answer["prompt_logprobs"][0] is None
+            assert len(answer["prompt_logprobs"]) == len(prompt)
+            stream = events(await w.chat(stream=True, return_token_ids=True))[:-1]
+            assert stream[0]["prompt_token_ids"] == prompt
+            ids = [id_ for chunk in stream[1:] for id_ in chunk["choices"][0]["token_ids"]]
+            assert ids == [*WORDS, EOS]
+            named = (await w.chat(logprobs=True, return_tokens_as_token_ids=True)).json()["choices"][0]
+            assert named["logprobs"]["content"][0]["token"] == f"token_id:{WORDS[0]}"
+
+    run(body)
+
+
+def test_origins_of_tokens_and_running_counts():
+    async def body():
+        async with world(script=words) as w:
+            options = {"stream": True, "stream_options": {"include_usage": True}, "return_token_origins": True}
+            *chunks, usage = events(await w.chat(**options))[:-1]
+            tokens = [token for chunk in chunks for token in chunk["choices"][0].get("token_origins", ())]
+            assert "".join(token["text"] for token in tokens) == "ABCDEFGH"
+            assert {token["part"] for token in tokens} == {"content"}
+            counts = [chunk["speculation"]["num_accepted"] for chunk in chunks]
+            assert counts == sorted(counts)
+            assert counts[-1] == usage["usage"]["speculation"]["num_accepted"]
+            # The model's end has no text, and may be an accepted draft as well.
+            assert counts[-1] - sum(token["is_draft"] for token in tokens) in (0, 1)
+            plain = events(await w.chat(stream=True))[:-1]
+            assert not any("speculation" in chunk for chunk in plain)
+
+    run(body)
+
+
+def test_a_stop_string_counts_in_reasoning_too():
+    async def body():
+        async with saying("I think so.</mm:think>Yes") as w:
+            fields = {"stop": ["nk"], "chat_template_kwargs": {"thinking_mode": "enabled"}}
+            (choice,) = (await w.chat(**fields)).json()["choices"]
+            assert choice["message"]["reasoning_content"] == "I thi"
+            assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", "nk")
 
     run(body)

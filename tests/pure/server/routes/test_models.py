@@ -14,17 +14,19 @@ def test_the_served_model_is_listed_and_found():
             (model,) = listed["data"]
             assert listed["object"] == "list"
             assert (model["id"], model["object"], model["max_model_len"]) == ("tiny", "model", 512)
+            engine = {"device": "cpu", "dtype": "float32", "drafter": "ngram", "draft_len": 3}
+            assert model["engine"] == engine | {"verification": "coupled"}
             assert (await w.client.get("/v1/models/tiny")).json() == model
             assert error_of(await w.client.get("/v1/models/org/other"), 404)["code"] == "model_not_found"
 
     run(body)
 
 
-def test_while_loading_the_length_is_unknown():
+def test_while_loading_the_length_and_the_engine_are_unknown():
     async def body():
         async with world(ready=False) as w:
             (model,) = (await w.client.get("/v1/models")).json()["data"]
-            assert model["max_model_len"] is None
+            assert (model["max_model_len"], model["engine"]) == (None, None)
 
     run(body)
 

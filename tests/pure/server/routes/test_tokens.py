@@ -50,7 +50,8 @@ def test_an_empty_text_has_no_tokens():
         ("/tokenize", {}, "prompt"),
         ("/tokenize", {"prompt": "a", "messages": USER}, "prompt"),
         ("/tokenize", {"messages": USER, "add_special_tokens": True}, "add_special_tokens"),
-        ("/tokenize", {"messages": USER, "tools": [1]}, "tools"),
+        ("/tokenize", {"messages": USER, "tools": [1]}, "tools[0]"),
+        ("/tokenize", {"prompt": "a", "tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
         ("/tokenize", {"prompt": ["a"]}, "prompt"),
         ("/tokenize", {"prompt": "a", "surprise": 1}, "surprise"),
         ("/detokenize", {}, "tokens"),
@@ -103,6 +104,18 @@ def test_long_lists_of_ids_are_counted_and_not_read():
         async with world(facts=SMALL) as w:
             error = error_of(await w.post("/detokenize", {"tokens": ["bad"] * 17}), 400)
             assert "tokens has 17 tokens" in error["message"]
+
+    run(body)
+
+
+def test_tools_are_part_of_a_conversation(monkeypatch):
+    async def body():
+        async with world() as w:
+            asked = []
+            monkeypatch.setattr(w.llm.processor, "tokenize_chat", lambda ask, **_: asked.append(ask) or (1, 2))
+            tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+            assert (await w.post("/tokenize", {"messages": USER, "tools": [tool]})).json()["tokens"] == [1, 2]
+            assert (asked[0].tools.names, asked[0].messages) == (("f",), USER)
 
     run(body)
 

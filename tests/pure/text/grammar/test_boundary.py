@@ -95,11 +95,16 @@ def test_tokens_that_run_over_the_marker_are_not_allowed(end):
             text = head + token_bytes(token)
             place = text.find(REASONING_END.encode())
             is_overrun = place >= 0 and place + len(REASONING_END) < len(text)
-            assert (token in allowed) is not is_overrun
+            assert (token in allowed) is not (is_overrun or token in TOKENIZER.eos_token_ids)
             num_overrun += is_overrun
         assert allowed >= set(range(TOKENIZER.vocab_size, end.vocab_size))
     assert num_overrun > 5
-    assert set(allowed_tokens(end.mask(0), end.vocab_size)) == ALL
+    assert set(allowed_tokens(end.mask(0), end.vocab_size)) == ALL - set(TOKENIZER.eos_token_ids)
+
+
+def test_the_engine_s_end_tokens_win_over_the_tokenizer_s():
+    end = ReasoningEnd(TOKENIZER, model_vocab_size(), eos_ids=(7, 9))
+    assert ALL - set(allowed_tokens(end.mask(0), end.vocab_size)) == {7, 9}
 
 
 def test_ids_without_text_change_nothing(end):

@@ -13,7 +13,7 @@ import pytest
 from slipstream.base.errors import OverloadedError, RequestError
 from slipstream.text.grammar.compile_queue import CompileQueue
 from slipstream.text.grammar.compiler import GrammarCompiler
-from slipstream.text.grammar.spec import GrammarSpec
+from slipstream.wire.grammar import GrammarSpec
 from support.grammar_schemas import random_schema
 from support.grammar_world import grammar_tokenizer
 from support.processes import is_alive, wait_until
@@ -170,3 +170,23 @@ def test_a_loop_goes_on_meanwhile_and_may_give_up(gate):
         assert gate.compiled == [spec("a")]
 
     asyncio.run(run())
+
+
+def test_making_ready_comes_first_on_the_same_thread_and_its_fault_is_nobodys(gate):
+    order = []
+
+    def start():
+        order.append(threading.current_thread().name)
+        raise RequestError("not ready")
+
+    gate.start = start
+    queue = CompileQueue(gate)
+    gate.open.set()
+    queue.start()
+    assert queue.submit(spec("a")).result(30) == spec("a")
+    assert len(order) == 1
+    assert order[0].startswith("compile-grammar")
+    assert queue.num_waiting == 0, "making ready is no request"
+    queue.close()
+    queue.start()
+    assert len(order) == 1

@@ -11,7 +11,7 @@ import pytest
 from slipstream.base.errors import CheckpointError, OverloadedError, RequestError
 from slipstream.text.grammar.compiler import GrammarCompiler
 from slipstream.text.grammar.limits import GrammarLimits
-from slipstream.text.grammar.spec import GrammarSpec
+from slipstream.wire.grammar import GrammarSpec
 from support.grammar_schemas import draw_answer
 from support.grammar_world import allowed_now, end_id, grammar_tokenizer, letters, model_vocab_size, text_of
 from support.processes import is_alive

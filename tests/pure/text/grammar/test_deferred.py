@@ -14,7 +14,7 @@ from slipstream.text.grammar.boundary import REASONING_END, ReasoningEnd
 from slipstream.text.grammar.compiler import GrammarCompiler
 from slipstream.text.grammar.deferred import DeferredMatcher
 from slipstream.text.grammar.matcher import GrammarFault
-from slipstream.text.grammar.spec import GrammarSpec
+from slipstream.wire.grammar import GrammarSpec
 from slipstream.wire.ids import NO_TOKEN
 from support.grammar_schemas import draw_answer, draw_token
 from support.grammar_world import (
@@ -32,6 +32,7 @@ from support.grammar_world import (
 
 TOKENIZER = grammar_tokenizer()
 EVERYTHING = list(range(model_vocab_size()))
+THINKING = [token for token in EVERYTHING if token not in TOKENIZER.eos_token_ids]
 SPEC = GrammarSpec.json_schema({"type": "array", "items": {"enum": ["a", 12]}, "minItems": 1, "maxItems": 3})
 RUN = 8
 
@@ -64,8 +65,8 @@ def row_alone(grammar, tokens):
                 allowed_now(matcher)
                 matcher.accept([later])
             return allowed_now(matcher)
-    heads = [text + TOKENIZER.token_bytes(token) for token in EVERYTHING]
-    return [token for token, head in enumerate(heads) if marker not in head or head.endswith(marker)]
+    heads = {token: text + TOKENIZER.token_bytes(token) for token in THINKING}
+    return [token for token, head in heads.items() if marker not in head or head.endswith(marker)]
 
 
 MARKERS = {"one token": [marker_id()], "letters": letters(REASONING_END), "pieces": spell(REASONING_END)}
@@ -147,14 +148,22 @@ def test_a_drafter_that_is_always_wrong_still_gets_there(grammar, start):
 
 def test_reasoning_is_free(start):
     matcher = start()
-    free = [*letters("]{["), end_id(), *spell("so the answer"), model_vocab_size() - 1]
+    free = [*letters("]{["), *spell("so the answer"), model_vocab_size() - 1]
     num_allowed, rows = ladder(matcher, free)
     assert num_allowed == len(free)
-    assert rows == [EVERYTHING] * len(rows)
+    assert rows == [THINKING] * len(rows)
     matcher.accept(free)
     assert not matcher.is_terminated
     assert not matcher.has_begun
     assert matcher.forced_tokens() == []
+
+
+def test_an_answer_does_not_end_while_reasoning(start):
+    """It would be an answer without what was asked for."""
+    num_allowed, rows = ladder(start(), [*letters("so"), end_id(), *letters("x")])
+    assert num_allowed == 2
+    assert end_id() not in rows[2]
+    assert rows[3:] == [EVERYTHING] * 2
 
 
 def test_a_missing_draft_ends_the_ladder_while_reasoning(start):
@@ -169,9 +178,7 @@ def test_a_token_that_runs_over_the_marker_is_refused_in_drafts_and_output(start
     matcher.accept(letters(REASONING_END[:-1]))
     num_allowed, rows = ladder(matcher, [overrun, *letters("[")])
     assert num_allowed == 0
-    assert rows[0] == [
-        token for token in EVERYTHING if TOKENIZER.token_bytes(token)[:1] != b">" or token == byte_id(62)
-    ]
+    assert rows[0] == [token for token in THINKING if TOKENIZER.token_bytes(token)[:1] != b">" or token == byte_id(62)]
     assert rows[1:] == [EVERYTHING] * 2
     with pytest.raises(GrammarFault, match=f"token {overrun} cannot come where reasoning ends") as caught:
         matcher.accept([overrun])

@@ -8,7 +8,7 @@ import pytest
 
 from slipstream.base.errors import RequestError
 from slipstream.text.grammar.limits import GrammarLimits, check_schema, check_size, read_schemas
-from slipstream.text.grammar.spec import GrammarSpec
+from slipstream.wire.grammar import GrammarSpec
 
 LIMITS = GrammarLimits(max_text_bytes=100, max_regex_bytes=20, max_nesting=6, max_intersections=3)
 RULE = {"type": "string", "pattern": "a"}

@@ -9,8 +9,8 @@ import pytest
 from slipstream.base.errors import RequestError
 from slipstream.text.grammar.compiler import GrammarCompiler
 from slipstream.text.grammar.limits import GrammarLimits
-from slipstream.text.grammar.lower import MAX_WHITESPACE, lower_spec, split_control
-from slipstream.text.grammar.spec import GrammarSpec
+from slipstream.text.grammar.lower import MAX_INDENT, lower_spec, split_control
+from slipstream.wire.grammar import GrammarSpec
 from support.grammar_world import CONTROL, accepts, grammar_tokenizer, letters, model_vocab_size, spell
 
 CALL, CALL_END = (grammar_tokenizer().control_ids[text] for text in ("<tool_call>", "</tool_call>"))
@@ -47,11 +47,12 @@ def test_schemas_of_every_form(takes):
     assert not takes(spec, '["b"]')
 
 
-def test_white_space_is_free_but_bounded(takes):
+def test_white_space_is_a_blank_or_an_indented_line(takes):
     spec = GrammarSpec.json_schema({"type": "array", "items": {"type": "integer"}})
-    for fits in ("[1,2]", "[ 1 ,\n\t2 ]", "[" + " " * MAX_WHITESPACE + "1]"):
+    for fits in ("[1,2]", "[1, 2]", "[ 1 ,\n2 ]", "[\n" + " " * MAX_INDENT + "1\n]"):
         assert takes(spec, fits)
-    assert not takes(spec, "[" + " " * (MAX_WHITESPACE + 1) + "1]")
+    for spread in ("[  1]", "[\n" + " " * (MAX_INDENT + 1) + "1]", "[\n\n1]", "[\t1]"):
+        assert not takes(spec, spread)
 
 
 def test_unknown_rules_of_a_schema_are_refused_and_unknown_notes_are_not(takes, compiler):

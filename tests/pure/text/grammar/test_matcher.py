@@ -16,7 +16,7 @@ from slipstream.text.grammar.bitmask import ALLOW_ALL, num_words, pack_tokens
 from slipstream.text.grammar.compiler import GrammarCompiler
 from slipstream.text.grammar.matcher import GrammarFault, GrammarMatcher, MaskPlan
 from slipstream.text.grammar.origin import GrammarOrigin
-from slipstream.text.grammar.spec import GrammarSpec
+from slipstream.wire.grammar import GrammarSpec
 from slipstream.wire.ids import NO_TOKEN
 from support.grammar_schemas import draw_answer, draw_drafts, draw_token
 from support.grammar_world import (

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from slipstream.text.grammar.compiler import GrammarCompiler
-from slipstream.text.grammar.spec import GrammarSpec
+from slipstream.wire.grammar import GrammarSpec
 from support.grammar_schemas import draw_answer, draw_drafts, draw_token, is_valid, random_schema
 from support.grammar_world import end_id, grammar_tokenizer, ladder, model_vocab_size, text_of
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from slipstream.base.errors import RequestError, UnsupportedFeature
-from slipstream.text.grammar.spec import GrammarSpec
+from slipstream.wire.grammar import GrammarSpec
 
 STRUCTURE = {"begin": "<f=a>", "schema": {"type": "integer"}, "end": "</f>"}
 

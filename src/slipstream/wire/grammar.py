@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, cast
 
 import msgspec
 
@@ -65,7 +65,7 @@ class GrammarSpec(msgspec.Struct, frozen=True):
         Raises:
             RequestError: not a list of strings, or an empty list.
         """
-        if isinstance(texts, str) or not isinstance(texts, Sequence) or not texts:
+        if isinstance(texts, str) or not isinstance(cast("object", texts), Sequence) or not texts:
             _refuse("choice", f"{texts!r:.200} is not allowed: give a list of at least one string")
         return cls("choice", _write_json("choice", [_check_text("choice", text) for text in texts]))
 
@@ -81,8 +81,8 @@ class GrammarSpec(msgspec.Struct, frozen=True):
             RequestError: a field is missing or of the wrong type.
             UnsupportedFeature: the form with `format`.
         """
-        given = _read_json("structural", value) if isinstance(value, str) else value
-        if not isinstance(given, Mapping):
+        given = _check_mapping(_read_json("structural", value) if isinstance(value, str) else value)
+        if given is None:
             _refuse("structural", "give an object with structures and triggers")
         if "format" in given:
             raise UnsupportedFeature(
@@ -101,19 +101,25 @@ class GrammarSpec(msgspec.Struct, frozen=True):
 
 
 def _read_structure(item: object) -> dict[str, Any]:
-    if not isinstance(item, Mapping) or set(item) != {"begin", "schema", "end"}:
+    fields = _check_mapping(item)
+    if fields is None or set(fields) != {"begin", "schema", "end"}:
         _refuse("structural", f"{item!r:.200} is not a structure: give begin, schema and end")
     return {
-        "begin": _check_text("structural: begin", item["begin"], allow_empty=False),
-        "schema": _check_schema("structural", item["schema"]),
-        "end": _check_text("structural: end", item["end"]),
+        "begin": _check_text("structural: begin", fields["begin"], allow_empty=False),
+        "schema": _check_schema("structural", fields["schema"]),
+        "end": _check_text("structural: end", fields["end"]),
     }
+
+
+def _check_mapping(value: object) -> Mapping[object, object] | None:
+    """Return a mapping, and None for anything else."""
+    return cast("Mapping[object, object]", value) if isinstance(value, Mapping) else None
 
 
 def _check_list(name: str, value: object) -> Sequence[object]:
     if isinstance(value, str) or not isinstance(value, Sequence) or not value:
         _refuse("structural", f"{name} is missing: give a list with at least one entry")
-    return value
+    return cast("Sequence[object]", value)
 
 
 def _check_schema(where: str, value: object) -> object:
@@ -121,7 +127,7 @@ def _check_schema(where: str, value: object) -> object:
         _refuse(where, f"a schema is {value!r:.200}: give an object, true or false")
     if isinstance(value, Mapping) and OWN_OPTIONS in value:
         _refuse(where, f"the key {OWN_OPTIONS!r} is not allowed: remove it")
-    return value
+    return cast("object", value)
 
 
 def _check_text(where: str, value: object, *, allow_empty: bool = True) -> str:

@@ -1,0 +1,1 @@
+"""Sets of allowed tokens, one bit each."""

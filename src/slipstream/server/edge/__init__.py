@@ -1,0 +1,1 @@
+"""What stands around the application: connections, and the log of what came through them."""

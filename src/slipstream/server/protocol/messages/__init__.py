@@ -1,0 +1,1 @@
+"""The Messages API: requests in, answers out. The shapes are its own; conversation and answer are everybody's."""

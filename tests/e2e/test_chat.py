@@ -1,0 +1,128 @@
+"""`slipstream chat` as a user runs it: on a terminal and in a pipe, with a model of its own and with a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.live_server import LiveServer, free_port, live_server
+from support.terminal import CTRL_C, CTRL_D, on_terminal
+
+pytestmark = [pytest.mark.xdist_group("e2e"), pytest.mark.timeout(300)]
+
+CHAT = (str(Path(sys.executable).with_name("slipstream")), "chat")
+PROMPT = "you> "
+ANSWERED = r"tokens/s.*" + PROMPT
+APPLES = "Anna has 12 apples and gives 5 to Tom. How many apples does Anna still have?"
+SUNNY = "Is it sunny today?"
+SUNNY_ANSWER = "I do not know. I cannot look up the weather."
+GREEN, DIM = "\x1b[32m", "\x1b[2m"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LiveServer]:
+    with live_server("demo") as one:
+        yield one
+
+
+def pipe(lines: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    text = "".join(f"{line}\n" for line in lines)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [*CHAT, *arguments], input=text, capture_output=True, text=True, env=environment, timeout=120, check=False
+    )
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r\n", "\n")
+
+
+def test_a_model_of_its_own_on_a_terminal(tmp_path):
+    with on_terminal(CHAT) as terminal:
+        started = terminal.wait_for(PROMPT)
+        assert "target weights" in started
+        assert "demo on cpu in float32, drafter eagle3 with 3 drafts per step" in started
+        terminal.type(f"{APPLES}\n")
+        answer = terminal.wait_for(ANSWERED)
+        assert "12 - 5 = 7. 7 apples are left." in plain(answer)
+        assert GREEN in answer
+        assert re.search(r"acceptance length [23]\.\d\d \(\d+ of \d+ drafts", answer)
+        terminal.type("/think on\n")
+        terminal.wait_for(PROMPT)
+        terminal.type(f"{APPLES}\n")
+        thought = terminal.wait_for(ANSWERED)
+        assert f"{DIM}One" in thought
+        assert "12 - 5 = 7\n7 apples are left." in plain(thought)
+        terminal.type("/colour off\n")
+        terminal.wait_for(PROMPT)
+        terminal.type("/think off\n")
+        terminal.wait_for(PROMPT)
+        terminal.type(f"{SUNNY}\n")
+        assert "\x1b[" not in terminal.wait_for(ANSWERED).replace("\x1b[?2004l", "").replace("\x1b[?2004h", "")
+        terminal.type(f"/save {tmp_path / 'chat.json'}\n")
+        terminal.wait_for(f"saved to .*{PROMPT}")
+        terminal.type("/quit\n")
+        assert terminal.wait_end() == 0
+    messages = json.loads((tmp_path / "chat.json").read_text(encoding="utf-8"))["messages"]
+    assert [message["role"] for message in messages] == ["user", "assistant"] * 3
+    assert messages[3]["reasoning_content"].startswith("One step.")
+
+
+def test_ctrl_c_stops_an_answer_and_then_ends_the_chat(server):
+    with on_terminal([*CHAT, "--url", server.base_url, "--temperature", "50"]) as terminal:
+        terminal.wait_for(PROMPT)
+        terminal.type("Go on and on.\n")
+        terminal.wait_for(r"(\x1b\[32m.*){5}")
+        terminal.type(CTRL_C)
+        terminal.wait_for(r"\[stopped\].*" + PROMPT, timeout_s=10)
+        terminal.type("/temp 0\n")
+        terminal.wait_for(PROMPT)
+        terminal.type("/nonsense\n")
+        assert "/help lists them" in terminal.wait_for(PROMPT)
+        terminal.type("/reset\n")
+        terminal.wait_for(PROMPT)
+        terminal.type(f"{SUNNY}\n")
+        assert SUNNY_ANSWER in plain(terminal.wait_for(ANSWERED))
+        assert terminal.wait_end(CTRL_C) == 0
+    assert server.metric("vllm:num_requests_running") == 0
+
+
+def test_no_color_is_honoured(server):
+    with on_terminal([*CHAT, "--url", server.base_url], {"NO_COLOR": "1"}) as terminal:
+        terminal.wait_for(PROMPT)
+        terminal.type(f"{SUNNY}\n")
+        assert SUNNY_ANSWER in terminal.wait_for(ANSWERED)
+        assert terminal.wait_end(CTRL_D) == 0
+        assert re.findall(r"\x1b\[[\d;]*m", terminal.written) == []
+
+
+def test_a_pipe_gets_answers_only_and_both_ways_of_running_agree(server):
+    lines = [SUNNY, "", APPLES]
+    remote = pipe(lines, "--url", server.base_url)
+    assert (remote.returncode, remote.stderr) == (0, "")
+    assert remote.stdout.startswith(f"{SUNNY_ANSWER}\n")
+    assert remote.stdout.count("\n") == 2
+    local = pipe(lines)
+    assert (local.returncode, local.stdout) == (0, remote.stdout)
+
+
+def test_an_error_is_a_sentence_and_the_next_line_is_answered(server):
+    answer = pipe(["word " * 9000, SUNNY], "--url", server.base_url)
+    assert answer.returncode == 1
+    assert answer.stdout.strip() == SUNNY_ANSWER
+    assert answer.stderr.startswith("slipstream: the server answered 400: ")
+    assert answer.stderr.count("\n") == 1
+
+
+def test_a_server_that_is_not_there_is_a_sentence():
+    answer = pipe([SUNNY], "--url", f"http://127.0.0.1:{free_port()}")
+    assert answer.returncode == 2
+    assert "cannot be reached" in answer.stderr
+    assert answer.stderr.count("\n") == 1

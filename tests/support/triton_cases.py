@@ -1,0 +1,71 @@
+"""Run a Triton implementation on its operation's named cases, wherever Triton runs: interpreted or on a GPU."""
+
+from __future__ import annotations
+
+import inspect
+
+import torch
+
+import slipstream.kernels.registry as registry
+from support.kernel_cases import (
+    FAMILIES,
+    accepts,
+    as_tuple,
+    cases_of,
+    contract_of,
+    expected_of,
+    inputs_of,
+    module_of,
+    reference_of,
+    short_name,
+)
+
+TRITON = next(rule for rule in registry.IMPLEMENTATIONS if rule.name == "triton_impl")
+OPERATIONS = sorted(TRITON.operations or ())
+PAIRS = [(operation, case.name) for operation in OPERATIONS for case in cases_of(operation)]
+IN_PLACE = {"cache/write_kv": ("k_pages", "v_pages", "index_k_pages")}
+
+
+def arguments_of(operation, case_name, device):
+    """Return the contract's arguments by name, tensors on the device; what the case leaves out is None."""
+    given = inputs_of(operation, case_name)
+    names = inspect.signature(contract_of(operation)).parameters
+    return {name: on_device(given.get(name), device) for name in names}
+
+
+def on_device(value, device):
+    """Move a tensor without losing its strides: a case may be about them."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.device.type == torch.device(device).type:
+        return value
+    if value.is_contiguous():
+        return value.to(device)
+    moved = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
+    return moved.copy_(value)
+
+
+def run_triton(operation, arguments):
+    """Return the results of the Triton implementation; of an operation that writes in place, what it wrote."""
+    with torch.inference_mode():
+        result = getattr(module_of(operation, "triton_impl"), short_name(operation))(*arguments.values())
+    if operation in IN_PLACE:
+        return tuple(arguments[name] for name in IN_PLACE[operation] if arguments[name] is not None)
+    return as_tuple(result)
+
+
+def check_triton_case(operation, case_name, device):
+    """The implementation is within the case's tolerance of the oracle, or equal to the reference where all is exact."""
+    case = next(case for case in cases_of(operation) if case.name == case_name)
+    arguments = arguments_of(operation, case_name, device)
+    if operation.split("/")[0] in FAMILIES:
+        results = tuple(result.cpu() for result in run_triton(operation, arguments))
+        assert accepts(case, results, expected_of(operation, inputs_of(operation, case_name))), case.guards
+        return
+    wanted = arguments_of(operation, case_name, "cpu")
+    results = (*run_triton(operation, arguments), *arguments.values())
+    expected = (*as_tuple(reference_of(operation)(*wanted.values())), *wanted.values())
+    # Bit for bit, with whatever was written in place; a result that is None stands on both sides.
+    for result, want in zip(results, expected, strict=True):
+        if isinstance(want, torch.Tensor):
+            assert torch.equal(result.cpu().nan_to_num(7e7), want.nan_to_num(7e7)), case.guards
