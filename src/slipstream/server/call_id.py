@@ -12,6 +12,9 @@ from starlette.types import Scope
 from slipstream.frontend.call import Call
 
 HEADER = b"x-request-id"
+OTHER_HEADER = b"request-id"
+"""The same id under the name that Anthropic clients read."""
+
 MAX_ID_CHARS = 128
 
 _SANE_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,%d}" % (MAX_ID_CHARS - 1))

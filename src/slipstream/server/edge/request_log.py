@@ -13,7 +13,7 @@ from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from slipstream.base.log import log_fields
-from slipstream.server.call_id import HEADER, name_call
+from slipstream.server.call_id import HEADER, OTHER_HEADER, name_call
 from slipstream.server.errors import CLIENT_GONE_STATUS, on_other_error
 
 ACCESS_LOGGER = "slipstream.access"
@@ -81,7 +81,8 @@ class _Seen:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = [pair for pair in message.get("headers", ()) if pair[0].lower() != HEADER]
-            message = {**message, "headers": [*headers, (HEADER, self.call.call_id.encode("ascii"))]}
+            call_id = self.call.call_id.encode("ascii")
+            message = {**message, "headers": [*headers, (HEADER, call_id), (OTHER_HEADER, call_id)]}
         elif not message.get("more_body", False):
             self._is_complete = not self._is_client_gone
         await self._send(message)

@@ -29,9 +29,7 @@ class Vocabulary(msgspec.Struct, frozen=True):
     eos_ids: tuple[int, ...]
 
 
-def read_vocabulary(
-    tokenizer: Tokenizer, vocab_size: int | None = None, eos_ids: tuple[int, ...] = ()
-) -> Vocabulary:
+def read_vocabulary(tokenizer: Tokenizer, vocab_size: int | None = None, eos_ids: tuple[int, ...] = ()) -> Vocabulary:
     """Return the tokenizer's vocabulary, padded to the model's.
 
     Args:

@@ -63,6 +63,7 @@ def test_an_answer_without_a_key_is_named_too():
         async with world(api_keys=[KEY]) as w:
             reply = await w.client.get("/v1/models", headers={"x-request-id": "mine"})
             assert (reply.status_code, reply.headers["x-request-id"]) == (401, "mine")
+            assert reply.headers["request-id"] == "mine"
 
     run(body)
 
