@@ -23,6 +23,7 @@ from support.kernel_cases import (
 TRITON = next(rule for rule in registry.IMPLEMENTATIONS if rule.name == "triton_impl")
 OPERATIONS = sorted(TRITON.operations or ())
 PAIRS = [(operation, case.name) for operation in OPERATIONS for case in cases_of(operation)]
+STATE = ("num_computed_tokens", "last_token")
 IN_PLACE = {"cache/write_kv": ("k_pages", "v_pages", "index_k_pages")}
 
 
@@ -52,6 +53,25 @@ def run_triton(operation, arguments):
     if operation in IN_PLACE:
         return tuple(arguments[name] for name in IN_PLACE[operation] if arguments[name] is not None)
     return as_tuple(result)
+
+
+def with_strides(arguments, stride):
+    """Return the arguments with every one-dimensional tensor as a view that is not contiguous.
+
+    Args:
+        arguments: of a contract, by name. Row state, which is written in place, stays as it is.
+        stride: 2 for a column of a wider tensor, which holds other values beside it; 0 for one value that stands for
+            all, where all are equal, as an expanded tensor of a single request has it.
+    """
+    strided = dict(arguments)
+    for name, value in arguments.items():
+        if not isinstance(value, torch.Tensor) or value.dim() != 1 or name in STATE or not len(value):
+            continue
+        if stride == 2:
+            strided[name] = torch.stack([value, torch.full_like(value, 3)], dim=1)[:, 0]
+        elif bool((value == value[0]).all()):
+            strided[name] = value[:1].expand(len(value))
+    return strided
 
 
 def check_triton_case(operation, case_name, device):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +16,8 @@ _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _CGROUP_USED = Path("/sys/fs/cgroup/memory.current")
 _CGROUP_STAT = Path("/sys/fs/cgroup/memory.stat")
 _KIB = 1024
+_MIB = 1024 * _KIB
+_QUERY_TIMEOUT_S = 20
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,12 +28,18 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
         total_memory_bytes: host memory, or the container's limit when that is lower.
         available_memory_bytes: what could be allocated now.
         cuda_devices: names of CUDA devices; empty when there are none.
+        cuda_total_bytes: memory of the first of them; 0 when it is not known.
+        cuda_free_bytes: what of it could be allocated now.
+        has_cuda_torch: whether the installed torch was built for CUDA, by its version.
     """
 
     num_cpus: int
     total_memory_bytes: int
     available_memory_bytes: int
     cuda_devices: tuple[str, ...] = ()
+    cuda_total_bytes: int = 0
+    cuda_free_bytes: int = 0
+    has_cuda_torch: bool = False
 
 
 def probe_hardware() -> Hardware:
@@ -40,11 +50,16 @@ def probe_hardware() -> Hardware:
         total = limit
         # Files kept in memory count as used there, but give way to an allocation.
         available = min(available, max(limit - (used or 0) + _droppable_bytes(), 0))
+    devices = _cuda_devices()
+    cuda_total, cuda_free = _cuda_memory() if devices else (0, 0)
     return Hardware(
         num_cpus=_num_cpus(),
         total_memory_bytes=total,
         available_memory_bytes=available,
-        cuda_devices=_cuda_devices(),
+        cuda_devices=devices,
+        cuda_total_bytes=cuda_total,
+        cuda_free_bytes=cuda_free,
+        has_cuda_torch=_has_cuda_torch(),
     )
 
 
@@ -91,3 +106,33 @@ def _cuda_devices() -> tuple[str, ...]:
             model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("Model")), "")
             names.append(model or folder.name)
     return tuple(names)
+
+
+def _cuda_memory() -> tuple[int, int]:
+    """Return (total, free) bytes of the first device, as its driver's own tool says; (0, 0) when it does not answer."""
+    command = ["nvidia-smi", "--query-gpu=memory.total,memory.free", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_QUERY_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0, 0
+    return parse_cuda_memory(done.stdout)
+
+
+def parse_cuda_memory(text: str) -> tuple[int, int]:
+    """Return (total, free) bytes of the first device.
+
+    Args:
+        text: a line per device, its total and free memory in MiB, separated by a comma.
+    """
+    numbers = [part.strip() for part in text.partition("\n")[0].split(",")]
+    if len(numbers) != 2 or not all(number.isdigit() for number in numbers):
+        return 0, 0
+    return int(numbers[0]) * _MIB, int(numbers[1]) * _MIB
+
+
+def _has_cuda_torch() -> bool:
+    """Return whether torch is there and does not call itself a CPU build; loading it would take seconds."""
+    try:
+        return not importlib.metadata.version("torch").endswith("+cpu")
+    except importlib.metadata.PackageNotFoundError:
+        return False

@@ -95,7 +95,7 @@ OPTIONS: tuple[Option, ...] = (
         "text",
         AUTO,
         "model",
-        "Where the engine runs; auto is cpu in this release.",
+        "Where the engine runs; auto is cuda where a CUDA device and a CUDA build of torch are found, else cpu.",
         choices=("auto", "cpu", "cuda"),
     ),
     _option(
@@ -103,7 +103,7 @@ OPTIONS: tuple[Option, ...] = (
         "text",
         AUTO,
         "model",
-        "Arithmetic of weights and cache; auto is float32 on cpu.",
+        "Arithmetic of weights and cache; auto is float32 on cpu, bfloat16 on cuda.",
         choices=("auto", "float32", "bfloat16"),
     ),
     _option(
@@ -164,7 +164,15 @@ OPTIONS: tuple[Option, ...] = (
         "text",
         AUTO,
         "scheduler",
-        "Plan a step while the last one runs; auto is off on cpu.",
+        "Plan a step while the last one runs; auto is off on cpu, on on cuda.",
+        choices=("auto", "on", "off"),
+    ),
+    _option(
+        "cuda_graphs",
+        "text",
+        AUTO,
+        "scheduler",
+        "Replay whole decode steps from CUDA graphs; auto is on on cuda. Off launches every step kernel by kernel.",
         choices=("auto", "on", "off"),
     ),
     _option(
@@ -316,6 +324,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_num_seqs: int | None = None
     prefill_chunk_tokens: int | None = None
     overlap: str | None = None
+    cuda_graphs: str | None = None
     kv_cache_bytes: int | str | None = None
     prefix_cache: bool | None = None
     poison_freed_pages: bool | None = None

@@ -38,6 +38,11 @@ from slipstream.demo import demo_path
 
 DEMO = "demo"
 DENSE_PAGE_SIZE = 16
+CUDA_MEMORY_FRACTION = 0.9
+"""How much of a device's free memory is planned with; the rest is for what other libraries take."""
+
+CUDA_RESERVE_BYTES = 2 << 30
+"""Left for the CUDA context, graphs, and the intermediate values of a step."""
 DEFAULT_DRAFT_LEN: dict[DrafterKind, int] = {"none": 0, "ngram": 4, "eagle3": 3}
 
 
@@ -59,7 +64,8 @@ def resolve(options: Options, hardware: Hardware, switches: Switches = Switches(
     """
     choices = Choices(options)
     model = _model(choices, hardware)
-    parallel = _parallel(choices, switches, model.target)
+    parallel = _parallel(choices, switches, model.target, model.device)
+    hardware = _memory_of(model.device, hardware)
     _check_weights(model, hardware, parallel.tp_size)
     scheduler = _scheduler(choices, model.target, model.device)
     drafter, speculation = _speculation(choices, Path(model.path), model.target)
@@ -77,6 +83,7 @@ def resolve(options: Options, hardware: Hardware, switches: Switches = Switches(
         scheduler=scheduler,
         speculation=speculation,
         server=_server(choices, switches, model),
+        cuda_graphs=_cuda_graphs(choices, model.device),
         num_threads=choices.take(
             "threads",
             "num_threads",
@@ -108,7 +115,8 @@ def _model(choices: Choices, hardware: Hardware) -> ModelSection:
     unread = f"; fields that are not read: {', '.join(facts.unknown_fields)}" if facts.unknown_fields else ""
     choices.record("model.target", facts.target, "checkpoint", f"{facts.dialect} dialect{unread}")
     device: Device = _device(choices, hardware)
-    dtype: DType = choices.take("dtype", "model.dtype", auto="float32", note="float32 on cpu")
+    auto_dtype = "bfloat16" if device == "cuda" else "float32"
+    dtype: DType = choices.take("dtype", "model.dtype", auto=auto_dtype, note=f"{auto_dtype} on {device}")
     name = DEMO if asked == DEMO else folder.resolve().name
     return ModelSection(
         path=str(folder),
@@ -121,15 +129,38 @@ def _model(choices: Choices, hardware: Hardware) -> ModelSection:
 
 
 def _device(choices: Choices, hardware: Hardware) -> Device:
-    reason = "kernels for CUDA are not part of this release yet"
-    if choices.given("device") == "cuda":
-        raise ConfigError(f"device=cuda: {reason}; allowed: cpu (or auto)")
-    idle = f"; {len(hardware.cuda_devices)} CUDA devices stay idle" if hardware.cuda_devices else ""
-    return choices.take("device", "model.device", auto="cpu", note=f"{reason}{idle}")
+    missing = "no CUDA device was found"
+    if hardware.cuda_devices:
+        missing = "" if hardware.has_cuda_torch else "the installed torch is built for CPUs only"
+    if hardware.cuda_devices and not missing and not hardware.cuda_total_bytes:
+        missing = "the driver's tool nvidia-smi did not say how much memory there is"
+    if choices.given("device") == "cuda" and missing:
+        raise ConfigError(f"device=cuda: {missing}; give device=cpu (or auto), or mend that")
+    found = f"{hardware.cuda_devices[0]}" if hardware.cuda_devices else ""
+    return choices.take("device", "model.device", auto="cpu" if missing else "cuda", note=missing or found)
 
 
-def _parallel(choices: Choices, switches: Switches, target: TargetSpec) -> ParallelSection:
+def _memory_of(device: Device, hardware: Hardware) -> Hardware:
+    """Return the hardware with the memory that weights, rows and cache are taken from."""
+    if device == "cpu":
+        return hardware
+    usable = int(hardware.cuda_free_bytes * CUDA_MEMORY_FRACTION) - CUDA_RESERVE_BYTES
+    return msgspec.structs.replace(
+        hardware, total_memory_bytes=hardware.cuda_total_bytes, available_memory_bytes=max(usable, 0)
+    )
+
+
+def _cuda_graphs(choices: Choices, device: Device) -> bool:
+    if choices.given("cuda_graphs") == "on" and device != "cuda":
+        raise ConfigError("cuda_graphs=on: graphs are of CUDA devices, and this engine runs on cpu; give off, or auto")
+    auto = "on" if device == "cuda" else "off"
+    return choices.take("cuda_graphs", "cuda_graphs", auto=auto, note=f"{auto} on {device}") == "on"
+
+
+def _parallel(choices: Choices, switches: Switches, target: TargetSpec, device: Device) -> ParallelSection:
     tp_size = choices.take("tp", "parallel.tp_size")
+    if tp_size > 1 and device == "cuda":
+        raise ConfigError(f"tp={tp_size}: ranks over NCCL are not part of this release; give tp=1, or device=cpu")
     check_width(target, None, tp_size)
     origin = "switch" if "check_ranks" in switches.given else "default"
     return ParallelSection(
@@ -156,7 +187,12 @@ def _scheduler(choices: Choices, target: TargetSpec, device: Device) -> Schedule
     )
     if max_model_len > longest:
         raise ConfigError(f"max_model_len={max_model_len}: the checkpoint was made for {longest} positions; give fewer")
-    overlap = choices.take("overlap", "scheduler.overlap", auto="off", note="the reference kernels are the device")
+    is_cuda = device == "cuda"
+    auto, note = (
+        "on" if is_cuda else "off",
+        "host work hides behind the device" if is_cuda else "the host is the device",
+    )
+    overlap = choices.take("overlap", "scheduler.overlap", auto=auto, note=note)
     return SchedulerSection(
         max_model_len=max_model_len,
         max_num_seqs=choices.take("max_num_seqs", "scheduler.max_num_seqs"),

@@ -179,6 +179,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: SchedulerSection
     speculation: SpeculationSection
     server: ServerSection
+    cuda_graphs: bool
     num_threads: int
     origins: tuple[tuple[str, str], ...] = ()
     notes: tuple[tuple[str, str], ...] = ()

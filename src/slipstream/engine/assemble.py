@@ -47,7 +47,7 @@ def assemble(
     try:
         scheduler = _make_scheduler(config, geometry.groups)
         on_progress(Progress(stage="warm-up", done=0, total=1))
-        runner.warm_up()
+        runner.warm_up(lambda done, total: on_progress(Progress(stage="graphs", done=done, total=total)))
         on_progress(Progress(stage="warm-up", done=1, total=1))
     except BaseException:
         if on_close is not None:

@@ -95,13 +95,13 @@ class RankedRunner:
         """Grammars of live requests; only this rank follows them."""
         return self._built.grammars
 
-    def warm_up(self) -> None:
+    def warm_up(self, on_progress: Callable[[int, int], None] | None = None) -> None:
         """Run the decode step once on a padding row, on all ranks.
 
         Raises:
             EngineError: a rank was lost.
         """
-        self._run("the warm-up", WarmUp(), self._built.runner.warm_up)
+        self._run("the warm-up", WarmUp(), lambda: self._built.runner.warm_up(on_progress))
 
     def submit(self, plan: StepPlan) -> StepHandle:
         """Launch one step on all ranks.

@@ -20,6 +20,7 @@ from slipstream.parallel.group import TensorParallelGroup, one_rank
 from slipstream.runner.edit_rows import EditRows
 from slipstream.runner.grammar_registry import GrammarRegistry
 from slipstream.runner.grammar_rows import GrammarRows
+from slipstream.runner.graphs import LadderGraphs
 from slipstream.runner.rows import RowState, allocate_rows
 from slipstream.runner.runner import Runner
 from slipstream.runner.step import StepParts
@@ -145,7 +146,17 @@ def make_runner(
             group=one_rank() if group is None else group,
         ),
     )
-    runner = Runner(parts, draft_len=config.speculation.draft_len, device=device)
+    graphs = None
+    if config.cuda_graphs:
+        max_rows, draft_len = config.scheduler.max_num_seqs, config.speculation.draft_len
+        graphs = LadderGraphs(parts, max_rows=max_rows, draft_len=draft_len, device=device)
+    runner = Runner(
+        parts,
+        draft_len=config.speculation.draft_len,
+        device=device,
+        graphs=graphs,
+        prefill_chunk_tokens=min(config.scheduler.prefill_chunk_tokens, config.scheduler.max_model_len),
+    )
     return BuiltRunner(runner=runner, geometry=geometry, rows=rows, grammars=grammars)
 
 

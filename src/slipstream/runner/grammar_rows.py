@@ -150,6 +150,10 @@ class GrammarRows:
         if self.decides:
             self._registry.restart(start.grammar_id, start.token_ids[start.num_prompt_tokens :])
 
+    def has_any(self, rows: tuple[int, ...]) -> bool:
+        """Return whether one of some rows is constrained."""
+        return any(row in self._rows for row in rows)
+
     def before_ladders(
         self, rows: tuple[int, ...], base_positions: Tensor, draft_tokens: Tensor, history: Tensor
     ) -> PendingMasks | None:

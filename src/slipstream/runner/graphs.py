@@ -56,16 +56,13 @@ class LadderGraphs:
         parts: what a step works on.
         max_rows: requests that can run at once.
         draft_len: K of every rung.
-        can_reject: whether a request's drafts may be judged by rejection.
         device: a CUDA device.
     """
 
-    def __init__(
-        self, parts: StepParts, *, max_rows: int, draft_len: int, can_reject: bool, device: torch.device
-    ) -> None:
+    def __init__(self, parts: StepParts, *, max_rows: int, draft_len: int, device: torch.device) -> None:
         self._parts = parts
         self._draft_len = draft_len
-        self._can_reject = can_reject
+        self._can_reject = parts.can_reject
         self._device = device
         self._row_rungs = row_rungs(max_rows)
         self._captured: dict[Rung, _Captured] = {}

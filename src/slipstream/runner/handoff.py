@@ -5,7 +5,7 @@ Everything else in the data plane leaves tensors where they are (CPU reference k
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,7 @@ class PendingRuns:
     top: TopLogprobs | None = None  # [num_reqs, query_len, num_top]; None when nobody asked
     num_top: tuple[int, ...] = ()  # alternatives wanted per entry of rows; read only where `top` is there
     constraints: ConstraintNews | None = None  # None when no row of the batch is constrained
+    event: torch.cuda.Event | None = None  # when it has happened the tensors, which then are the host's, can be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,35 @@ def collect(handle: StepHandle) -> StepResult:
     runs = tuple(run for pending in handle.pending for run in _read(pending))
     prompt_runs = tuple(_read_prompt(pending) for pending in handle.prompts)
     return StepResult(step_id=handle.step_id, runs=runs, prompt_runs=prompt_runs)
+
+
+def send(pending: PendingRuns) -> PendingRuns:
+    """Begin to copy results to the host, as they are now; nothing waits, and what is launched later delays nothing.
+
+    On a CPU the results are there already.
+    """
+    if pending.emitted.device.type != "cuda":
+        return pending
+
+    def copy(values: Tensor) -> Tensor:
+        host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+        return host.copy_(values, non_blocking=True)
+
+    top, constraints = pending.top, pending.constraints
+    sent = replace(
+        pending,
+        emitted=copy(pending.emitted),
+        num_accepted=copy(pending.num_accepted),
+        num_draft_tokens=copy(pending.num_draft_tokens),
+        is_finite=copy(pending.is_finite),
+        logprobs=None if pending.logprobs is None else copy(pending.logprobs),
+        top=None if top is None else TopLogprobs(copy(top.token_ids), copy(top.logprobs)),
+        constraints=None if constraints is None else replace(constraints, is_empty=copy(constraints.is_empty)),
+        event=torch.cuda.Event(),
+    )
+    assert sent.event is not None
+    sent.event.record()
+    return sent
 
 
 def read_integers(values: Tensor) -> list[Any]:
@@ -111,6 +141,8 @@ def words_for_device(shape: tuple[int, ...], device: torch.device) -> tuple[Tens
 
 
 def _read(pending: PendingRuns) -> list[TokenRun]:
+    if pending.event is not None:
+        pending.event.synchronize()
     emitted, accepted = pending.emitted.tolist(), pending.num_accepted.tolist()
     drafted, finite = pending.num_draft_tokens.tolist(), pending.is_finite.tolist()
     logprobs = pending.logprobs.tolist() if pending.logprobs is not None else None

@@ -6,18 +6,25 @@ collects step N; both work on the same rows, in order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import fields
+
 import torch
 
 from slipstream.base.errors import EngineError
 from slipstream.config.bytes import TARGET_GROUP
 from slipstream.runner import handoff, step
 from slipstream.runner.edit_rows import NO_NEEDS, EditNeeds
+from slipstream.runner.graphs import LadderGraphs
 from slipstream.runner.handoff import PendingRuns, StepHandle
 from slipstream.runner.inputs import chunk_batch, ladder_batch
 from slipstream.runner.prompts import PendingPrompt, prompt_asks
 from slipstream.runner.step import BatchChoice, StepParts
 from slipstream.sampling.classes import SamplingClass, sampling_class_of
 from slipstream.wire.step import PageEdit, PrefillChunk, RowStart, StepPlan, StepResult
+
+_SHORT_CHUNK = 64
+"""Prompt tokens of a short chunk: kernels that are cut for ladders serve it too."""
 
 
 class Runner:
@@ -27,14 +34,26 @@ class Runner:
         parts: built by `runner.build`.
         draft_len: K of the longest rung.
         device: where the tensors live.
+        graphs: whole decode steps to capture and replay; None launches every step piece by piece.
+        prefill_chunk_tokens: most prompt tokens of a step; warm-up runs a chunk of that size.
     """
 
-    def __init__(self, parts: StepParts, *, draft_len: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        parts: StepParts,
+        *,
+        draft_len: int,
+        device: torch.device,
+        graphs: LadderGraphs | None = None,
+        prefill_chunk_tokens: int = 0,
+    ) -> None:
         self._parts = parts
         self._draft_len = draft_len
         self._device = device
-        # Without room for the distributions of drafts, rejection would be wrong: such an engine couples every request.
-        self._can_reject = parts.rows.keeps_draft_probs or not parts.drafter.spec.has_probs
+        self._graphs = graphs
+        self._prefill_chunk_tokens = prefill_chunk_tokens
+        # An engine that cannot reject couples every request.
+        self._can_reject = parts.can_reject
         self._starts_host: dict[int, RowStart] = {}
         self._needs_host: dict[int, EditNeeds] = {}
 
@@ -50,12 +69,13 @@ class Runner:
         self._apply_starts(plan.starts, plan.page_edits)
         pending: list[PendingRuns] = []
         if plan.decode_rows:
-            pending.append(self._run_ladders(plan.decode_rows, plan.draft_len))
+            # Sent before the chunks are launched: decoding rows do not wait for somebody's prompt.
+            pending.append(handoff.send(self._run_ladders(plan.decode_rows, plan.draft_len)))
         prompts: tuple[PendingPrompt, ...] = ()
         if plan.chunks:
             runs, prompts = self._run_chunks(plan.chunks)
             if runs is not None:
-                pending.append(runs)
+                pending.append(handoff.send(runs))
         return StepHandle(step_id=plan.step_id, pending=tuple(pending), prompts=prompts)
 
     def collect(self, handle: StepHandle) -> StepResult:
@@ -63,8 +83,12 @@ class Runner:
         return handoff.collect(handle)
 
     @torch.inference_mode()
-    def warm_up(self) -> None:
-        """Run the decode step once on a padding row: code paths load, no row and no page changes."""
+    def warm_up(self, on_progress: Callable[[int, int], None] | None = None) -> None:
+        """Run the decode step on padding, and prompts on the scratch row: code loads, no request's row or page changes.
+
+        Args:
+            on_progress: told how many of how many graphs are captured.
+        """
         scratch = torch.full((1,), self._parts.rows.scratch_row, dtype=torch.int64, device=self._device)
         batch = ladder_batch(self._parts.rows, self._parts.tables, scratch, self._draft_len, self._parts.page_size)
         for sampling_class in SamplingClass:
@@ -73,6 +97,24 @@ class Runner:
                 step.run_ladders(self._parts, batch, choice)
         choice = BatchChoice((), SamplingClass.FULL, ())
         step.run_ladders(self._parts, batch, choice, self._parts.grammars.free_masks(1, self._draft_len))
+        if self._device.type != "cuda":
+            return
+        for num_tokens in sorted({1, min(_SHORT_CHUNK, self._prefill_chunk_tokens), self._prefill_chunk_tokens} - {0}):
+            self._warm_up_chunk(num_tokens)
+        if self._graphs is not None:
+            self._graphs.capture(on_progress or _ignore)
+
+    def _warm_up_chunk(self, num_tokens: int) -> None:
+        """Compute a prompt in the scratch row, which owns no page, and leave the row as it was."""
+        rows = self._parts.rows
+        scratch = rows.scratch_row
+        state = [getattr(rows, field.name) for field in fields(rows)]
+        before = [values[scratch].clone() for values in state]
+        chunk = PrefillChunk(row=scratch, start=0, end=num_tokens, is_last=True)
+        batch = chunk_batch(rows, self._parts.tables, (chunk,), self._parts.page_size, self._device)
+        step.run_chunks(self._parts, batch, (True,), BatchChoice((), SamplingClass.FULL, ()))
+        for values, value in zip(state, before, strict=True):
+            values[scratch] = value
 
     def _apply_starts(self, starts: tuple[RowStart, ...], edits: tuple[PageEdit, ...]) -> None:
         parts = self._parts
@@ -93,11 +135,15 @@ class Runner:
                 step.restore_carry_tap(parts, edit.row, num_shared, edit.pages[num_shared - 1 - edit.first])
 
     def _run_ladders(self, decode_rows: tuple[int, ...], draft_len: int) -> PendingRuns:
+        parts, choice = self._parts, self._choice(decode_rows)
+        if self._graphs is not None and not parts.grammars.has_any(decode_rows):
+            replayed = self._graphs.replay(decode_rows, choice)
+            if replayed is not None:
+                return replayed
         rows = torch.tensor(decode_rows, dtype=torch.int64, device=self._device)
-        parts = self._parts
         batch = ladder_batch(parts.rows, parts.tables, rows, draft_len, parts.page_size)
         masks = parts.grammars.before_ladders(decode_rows, batch.base_positions, batch.draft_tokens, parts.rows.history)
-        return step.run_ladders(parts, batch, self._choice(decode_rows), masks)
+        return step.run_ladders(parts, batch, choice, masks)
 
     def _run_chunks(self, chunks: tuple[PrefillChunk, ...]) -> tuple[PendingRuns | None, tuple[PendingPrompt, ...]]:
         batch = chunk_batch(self._parts.rows, self._parts.tables, chunks, self._parts.page_size, self._device)
@@ -122,3 +168,7 @@ class Runner:
             and any(start.verification == "rejection" and not start.sampling.is_greedy for start in starts),
             needs=needs,
         )
+
+
+def _ignore(done: int, total: int) -> None:
+    del done, total

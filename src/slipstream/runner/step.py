@@ -51,6 +51,11 @@ class StepParts:
     edits: EditRows
     grammars: GrammarRows
 
+    @property
+    def can_reject(self) -> bool:
+        """Whether drafts may be judged by rejection: without room for their distributions it would be wrong."""
+        return self.rows.keeps_draft_probs or not self.drafter.spec.has_probs
+
 
 @dataclass(frozen=True, slots=True)
 class BatchChoice:

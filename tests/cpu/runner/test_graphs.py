@@ -14,8 +14,8 @@ from slipstream.sampling.classes import SamplingClass
 
 
 def graphs(max_rows=20, *, can_reject=True):
-    parts = SimpleNamespace(rows=SimpleNamespace(scratch_row=max_rows))
-    return LadderGraphs(parts, max_rows=max_rows, draft_len=3, can_reject=can_reject, device=torch.device("cpu"))
+    parts = SimpleNamespace(rows=SimpleNamespace(scratch_row=max_rows), can_reject=can_reject)
+    return LadderGraphs(parts, max_rows=max_rows, draft_len=3, device=torch.device("cpu"))
 
 
 def choice(sampling_class=SamplingClass.GREEDY, **more):

@@ -109,7 +109,8 @@ def test_the_longest_draft_is_allowed(with_head: Path) -> None:
         ({"draft_len": 2, "drafter": "none"}, ("draft_len=2", "none is asked for", "ngram or eagle3")),
         ({"draft_len": 2}, ("draft_len=2", "brings no supported drafter")),
         ({"draft_len": 17}, ("draft_len=17", "0 to 16")),
-        ({"device": "cuda"}, ("device=cuda", "kernels for CUDA are not part of this release yet", "cpu")),
+        ({"device": "cuda"}, ("device=cuda", "no CUDA device was found", "cpu")),
+        ({"cuda_graphs": "on"}, ("cuda_graphs=on", "runs on cpu", "off")),
         ({"tp": 3}, ("tp=3", "vocab_size=160 does not divide among 3 ranks", "allows tp of 1, 2, 4, 8")),
         ({"max_model_len": 513}, ("max_model_len=513", "512 positions")),
         ({"ngram_min": 5}, ("ngram_min=5", "ngram_max=4")),
@@ -158,9 +159,57 @@ def test_the_check_of_ranks_is_a_switch(checkpoint: Path) -> None:
     assert dict(config.origins)["parallel.check_ranks"] == "switch"
 
 
-def test_idle_gpus_are_mentioned(checkpoint: Path) -> None:
-    hardware = msgspec.structs.replace(HARDWARE, cuda_devices=("A", "B"))
-    assert "2 CUDA devices stay idle" in dict(settle(checkpoint, hardware).notes)["model.device"]
+GPU = {
+    "cuda_devices": ("A", "B"),
+    "cuda_total_bytes": 140 << 30,
+    "cuda_free_bytes": 100 << 30,
+    "has_cuda_torch": True,
+}
+
+
+def on_gpu(**changes: object) -> Hardware:
+    return msgspec.structs.replace(HARDWARE, **(GPU | changes))
+
+
+def test_a_cuda_device_is_taken_when_there_is_one(checkpoint: Path) -> None:
+    config = settle(checkpoint, on_gpu())
+    assert (config.model.device, config.model.dtype) == ("cuda", "bfloat16")
+    assert config.cuda_graphs
+    assert config.scheduler.overlap
+    assert dict(config.notes)["model.device"] == "A"
+    given = settle(checkpoint, on_gpu(), device="cpu")
+    assert (given.model.device, given.cuda_graphs, given.scheduler.overlap) == ("cpu", False, False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"has_cuda_torch": False}, "the installed torch is built for CPUs only"),
+        ({"cuda_total_bytes": 0}, "nvidia-smi did not say how much memory"),
+        ({"cuda_devices": ()}, "no CUDA device was found"),
+    ],
+)
+def test_a_cuda_device_that_cannot_be_used_is_left_with_the_reason(
+    checkpoint: Path, changes: dict[str, object], reason: str
+) -> None:
+    config = settle(checkpoint, on_gpu(**changes))
+    assert config.model.device == "cpu"
+    assert reason in dict(config.notes)["model.device"]
+    with pytest.raises(ConfigError, match=reason):
+        settle(checkpoint, on_gpu(**changes), device="cuda")
+
+
+def test_a_gpu_s_own_memory_is_planned_with(checkpoint: Path) -> None:
+    """What the host has does not matter; a device without room refuses with its own numbers."""
+    tiny = msgspec.structs.replace(on_gpu(), available_memory_bytes=0)
+    assert settle(checkpoint, tiny).cache.num_pages > 1
+    with pytest.raises(CapacityError, match=str(140 << 30)):
+        settle(checkpoint, on_gpu(cuda_free_bytes=2 << 30))
+
+
+def test_ranks_on_gpus_are_refused(checkpoint: Path) -> None:
+    with pytest.raises(ConfigError, match="NCCL"):
+        settle(checkpoint, on_gpu(), tp=2)
 
 
 def test_weights_and_cache_that_do_not_fit_are_refused_with_numbers(checkpoint: Path) -> None:

@@ -88,6 +88,7 @@ def index_score(
     index_q: Tensor, index_k_pages: Tensor, index_page_table: Tensor, req_of_token: Tensor, positions: Tensor
 ) -> Tensor:
     """See the contract."""
+    req_of_token, positions = req_of_token.contiguous(), positions.contiguous()
     index_q = index_q if index_q.stride(2) == 1 else index_q.contiguous()
     num_tokens, num_heads, head_dim = index_q.shape
     page_size, max_pages = index_k_pages.shape[1], index_page_table.shape[1]

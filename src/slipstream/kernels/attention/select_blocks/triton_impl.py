@@ -72,6 +72,7 @@ def select_blocks(
     scores: Tensor, positions: Tensor, page_size: int, topk: int, num_init_blocks: int, num_local_blocks: int
 ) -> Tensor:
     """See the contract."""
+    positions = positions.contiguous()
     scores = scores.contiguous()
     num_tokens, num_heads, max_pages = scores.shape
     chosen = torch.empty((num_tokens, num_heads, topk), dtype=torch.int32, device=scores.device)

@@ -100,6 +100,7 @@ def sparse_attend(
     topk_blocks: Tensor,
 ) -> Tensor:
     """See the contract."""
+    req_of_token, positions = req_of_token.contiguous(), positions.contiguous()
     q = q if q.stride(2) == 1 else q.contiguous()
     num_tokens, num_heads, head_dim = q.shape
     page_size, num_kv_heads = k_pages.shape[1:3]

@@ -66,6 +66,7 @@ def write_kv(
     index_slot_mapping: Tensor | None,
 ) -> None:
     """See the contract. Pages may be views; what one token has in a page lies together."""
+    slot_mapping = slot_mapping.contiguous()
     assert k_pages.stride() == v_pages.stride() and k_pages.stride(2) == k_pages.shape[3] and k_pages.stride(3) == 1
     num_tokens, num_heads, head_dim = k.shape
     if not num_tokens:
@@ -84,7 +85,7 @@ def write_kv(
         slot_mapping,
         k if index_k is None else index_k,
         k_pages if index_k_pages is None else index_k_pages,
-        slot_mapping if index_slot_mapping is None else index_slot_mapping,
+        slot_mapping if index_slot_mapping is None else index_slot_mapping.contiguous(),
         k.stride(0),
         k.stride(1),
         v.stride(0),

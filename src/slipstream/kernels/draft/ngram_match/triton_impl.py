@@ -51,6 +51,7 @@ def ngram_match_kernel(
 
 def ngram_match(history: Tensor, last_positions: Tensor, ngram_max: int, ngram_min: int, draft_len: int) -> Tensor:
     """See the contract."""
+    last_positions = last_positions.contiguous()
     num_reqs, max_model_len = history.shape
     out = torch.empty((num_reqs, draft_len), dtype=torch.int64, device=history.device)
     if out.numel():

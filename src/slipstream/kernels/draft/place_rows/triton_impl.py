@@ -51,6 +51,11 @@ def place_rows(
     page_size: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """See the reference."""
+    first_positions, num_live, max_seq_lens = (
+        first_positions.contiguous(),
+        num_live.contiguous(),
+        max_seq_lens.contiguous(),
+    )
     num_reqs, query_len = token_ids.shape
     outs = [torch.empty((num_reqs, query_len), dtype=torch.int64, device=token_ids.device) for _ in range(4)]
     if num_reqs:

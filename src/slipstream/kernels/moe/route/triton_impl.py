@@ -108,6 +108,7 @@ def route(
     routed_scaling_factor: float,
 ) -> tuple[Tensor, Tensor]:
     """See the contract."""
+    positions, router_bias = positions.contiguous(), router_bias.contiguous()
     x = x if x.stride(1) == 1 else x.contiguous()
     num_tokens, hidden_size = x.shape
     num_experts = router_weight.shape[0]

@@ -38,6 +38,7 @@ def add_rms_norm_kernel(
 
 def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float, gemma: bool) -> tuple[Tensor, Tensor]:
     """See the contract."""
+    weight = weight.contiguous()
     x = x if x.stride(1) == 1 else x.contiguous()
     residual = residual if residual.stride(1) == 1 else residual.contiguous()
     num_tokens, hidden_size = x.shape

@@ -66,6 +66,7 @@ def qk_norm_rope(
     positions: Tensor,
 ) -> Tensor:
     """See the contract."""
+    positions = positions.contiguous()
     x = x if x.stride(2) == 1 else x.contiguous()
     num_tokens, num_heads, head_dim = x.shape
     out = torch.empty((num_tokens, num_heads, head_dim), dtype=x.dtype, device=x.device)
@@ -74,7 +75,7 @@ def qk_norm_rope(
         qk_norm_rope_kernel[(num_tokens, num_heads)](
             x,
             weight if has_norm else x,
-            kind_of_head if has_norm else positions,
+            kind_of_head.contiguous() if kind_of_head is not None else positions,
             rope_table,
             positions,
             out,

@@ -31,6 +31,7 @@ def rms_norm_kernel(
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, gemma: bool) -> Tensor:
     """See the contract."""
+    weight = weight.contiguous()
     num_tokens, hidden_size = x.shape
     out = torch.empty((num_tokens, hidden_size), dtype=x.dtype, device=x.device)
     block = triton.next_power_of_2(hidden_size)

@@ -40,6 +40,7 @@ def bias_logits(
     logits: Tensor, bias: Tensor, is_end_token: Tensor, first_end_position: Tensor, base_positions: Tensor
 ) -> Tensor:
     """See the contract."""
+    first_end_position, base_positions = first_end_position.contiguous(), base_positions.contiguous()
     logits, bias = logits.contiguous(), bias.contiguous()
     num_reqs, query_len, vocab_size = logits.shape
     out = torch.empty_like(logits)

@@ -92,6 +92,7 @@ def draw_tokens(
     has_noise: bool,
 ) -> Tensor:
     """See the contract."""
+    temperature, seed, position = temperature.contiguous(), seed.contiguous(), position.contiguous()
     logits = logits if logits.stride(1) == 1 else logits.contiguous()
     num_rows, size = logits.shape
     out = torch.empty((num_rows,), dtype=torch.int64, device=logits.device)
@@ -103,7 +104,7 @@ def draw_tokens(
     top = torch.empty(grid, dtype=torch.float32, device=logits.device)
     score = torch.empty_like(top)
     column = torch.empty(grid, dtype=torch.int32, device=logits.device)
-    ids = column if token_ids is None else token_ids
+    ids = column if token_ids is None else token_ids.contiguous()
     has_ids, block_chunks = token_ids is not None, triton.next_power_of_2(num_chunks)
     if has_noise:
         chunk_top_kernel[grid](logits, top, size, logits.stride(0), num_chunks, BLOCK=block, num_warps=4)

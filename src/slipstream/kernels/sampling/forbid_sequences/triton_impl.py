@@ -57,6 +57,7 @@ def forbid_sequences(
     num_prompt_tokens: Tensor,
 ) -> Tensor:
     """See the contract."""
+    base_positions, num_prompt_tokens = base_positions.contiguous(), num_prompt_tokens.contiguous()
     out = logits.clone(memory_format=torch.contiguous_format)
     num_reqs, query_len, vocab_size = logits.shape
     num_sequences, width = sequences.shape[1:]

@@ -51,6 +51,7 @@ def gumbel_noise_kernel(seed_ptr, position_ptr, ids_ptr, out_ptr, size, BLOCK: t
 
 def gumbel_noise(seed: Tensor, position: Tensor, token_ids: Tensor) -> Tensor:
     """See the contract."""
+    seed, position = seed.contiguous(), position.contiguous()
     num_rows, size = len(seed), len(token_ids)
     out = torch.empty((num_rows, size), dtype=torch.float32, device=seed.device)
     if out.numel():

@@ -77,6 +77,7 @@ def penalise_logits(
     frequency: Tensor,
 ) -> Tensor:
     """See the contract."""
+    base_positions, num_prompt_tokens = base_positions.contiguous(), num_prompt_tokens.contiguous()
     logits = logits.contiguous()
     num_reqs, query_len, vocab_size = logits.shape
     out = torch.empty_like(logits)

@@ -46,6 +46,11 @@ def commit_rows(
     token_history: Tensor,
 ) -> None:
     """See the contract."""
+    row_of_batch, base_positions, num_accepted = (
+        row_of_batch.contiguous(),
+        base_positions.contiguous(),
+        num_accepted.contiguous(),
+    )
     num_reqs, query_len = emitted.shape
     if num_reqs:
         emitted = emitted if emitted.stride(1) == 1 else emitted.contiguous()

@@ -22,6 +22,7 @@ def store_drafts_kernel(
 
 def store_drafts(row_of_batch: Tensor, drafts: Tensor, draft_tokens: Tensor) -> None:
     """See the contract."""
+    row_of_batch = row_of_batch.contiguous()
     num_reqs, draft_len = drafts.shape
     if num_reqs and draft_len:
         drafts = drafts if drafts.stride(1) == 1 else drafts.contiguous()

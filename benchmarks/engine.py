@@ -1,0 +1,83 @@
+"""Tokens per second of the bundled model on a GPU: drafter on and off, graphs on and off, several batches.
+
+Usage: python benchmarks/engine.py [--output FILE.json]. One engine per line, in this process; every request writes the
+same number of tokens past its end token, so that all rows stay busy. The clock starts after a warm-up round, and covers
+prefill too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from slipstream import LLM, SamplingParams
+from slipstream.demo import demo_path
+
+NUM_TOKENS = 256
+
+
+def conversations(count: int) -> list[list[dict[str, str]]]:
+    """Return prompts of every domain in turn."""
+    lines = (demo_path().parent / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
+    step = 19  # shares no factor with the number of prompts, whose domains lie one behind the other
+    return [json.loads(lines[place * step % len(lines)])["messages"] for place in range(count)]
+
+
+def measure(batch: int, **options: Any) -> dict[str, Any]:
+    """Return the figures of one engine."""
+    params = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
+    with LLM("demo", device="cuda", max_num_seqs=batch, prefix_cache=False, **options) as llm:
+        llm.chat(conversations(batch), SamplingParams(temperature=0.0, max_tokens=16, ignore_eos=True))
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        answers = llm.chat(conversations(batch), params)
+        torch.cuda.synchronize()
+        duration_s = time.perf_counter() - start
+    num_tokens = sum(len(answer.token_ids) for answer in answers)
+    num_steps = max(answer.num_verify_steps for answer in answers) or NUM_TOKENS - 1
+    emitted = sum(answer.num_emitted for answer in answers)
+    steps = sum(answer.num_verify_steps for answer in answers)
+    return {
+        "batch": batch,
+        **options,
+        "tokens_per_s_per_user": num_tokens / duration_s / batch,
+        "tokens_per_s": num_tokens / duration_s,
+        "ms_per_step": duration_s / num_steps * 1e3,
+        "acceptance_length": emitted / steps if steps else 1.0,
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    records = []
+    for batch in (1, 8, 64):
+        for drafter in ("none", "eagle3"):
+            for graphs in ("on", "off") if batch == 1 else ("on",):
+                record = measure(batch, drafter=drafter, cuda_graphs=graphs)
+                records.append(record)
+                print(
+                    f"batch {batch:3} drafter {drafter:7} graphs {graphs:3} "
+                    f"{record['tokens_per_s_per_user']:8.1f} tok/s per user {record['tokens_per_s']:9.1f} tok/s "
+                    f"{record['ms_per_step']:7.3f} ms a step, acceptance length {record['acceptance_length']:.2f}"
+                )
+    if options.output is not None:
+        machine = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
+        machine["python"] = platform.python_version()
+        options.output.write_text(json.dumps({"machine": machine, "records": records}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
