@@ -145,7 +145,7 @@ def compiled_variants():
 @pytest.mark.parametrize("drafter", ["ngram", "eagle3"])
 def test_nothing_is_compiled_after_ready(drafter):
     draws = random.Random(1)
-    with LLM("demo", device="cuda", drafter=drafter, max_num_seqs=16) as llm:
+    with LLM("demo", device="cuda", drafter=drafter, max_num_seqs=16, late_compile="error") as llm:
         before = compiled_variants()
         for _ in range(6):
             prompts = [

@@ -176,6 +176,14 @@ OPTIONS: tuple[Option, ...] = (
         choices=("auto", "on", "off"),
     ),
     _option(
+        "late_compile",
+        "text",
+        "warn",
+        "scheduler",
+        "What a kernel compiled after the engine was ready leads to: a warning in the log, or the engine's end.",
+        choices=("warn", "error"),
+    ),
+    _option(
         "kv_cache_bytes",
         "whole",
         AUTO,
@@ -325,6 +333,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     prefill_chunk_tokens: int | None = None
     overlap: str | None = None
     cuda_graphs: str | None = None
+    late_compile: str | None = None
     kv_cache_bytes: int | str | None = None
     prefix_cache: bool | None = None
     poison_freed_pages: bool | None = None

@@ -84,6 +84,7 @@ def resolve(options: Options, hardware: Hardware, switches: Switches = Switches(
         speculation=speculation,
         server=_server(choices, switches, model),
         cuda_graphs=_cuda_graphs(choices, model.device),
+        late_compile_ends=choices.take("late_compile", "late_compile_ends") == "error",
         num_threads=choices.take(
             "threads",
             "num_threads",

@@ -180,6 +180,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     speculation: SpeculationSection
     server: ServerSection
     cuda_graphs: bool
+    late_compile_ends: bool
     num_threads: int
     origins: tuple[tuple[str, str], ...] = ()
     notes: tuple[tuple[str, str], ...] = ()

@@ -9,7 +9,9 @@ from slipstream.cache.logical.manager import CacheManager, GroupSpec
 from slipstream.config.schema import EngineConfig
 from slipstream.engine.core import EngineCore
 from slipstream.engine.grammars import GrammarIntake
+from slipstream.engine.late_compiles import LateCompiles
 from slipstream.engine.ranks import RankChoices, start_ranks
+from slipstream.kernels.compile_watch import CompileWatch
 from slipstream.parallel.group import one_rank
 from slipstream.scheduler.budget import SchedulerConfig
 from slipstream.scheduler.scheduler import Scheduler
@@ -59,8 +61,18 @@ def assemble(
         overlap=config.scheduler.overlap,
         on_close=on_close,
         grammars=GrammarIntake(make_compiler(config), registry),
+        compiles=_watch_compiles(config),
     )
     return core, facts_of(config)
+
+
+def _watch_compiles(config: EngineConfig) -> LateCompiles | None:
+    """Begin to watch for kernels that the warm-up missed; on a CPU none are compiled."""
+    if config.model.device != "cuda":
+        return None
+    watch = CompileWatch()
+    watch.arm()
+    return LateCompiles(watch, is_fatal=config.late_compile_ends)
 
 
 def make_compiler(config: EngineConfig) -> LazyCompiler:

@@ -14,6 +14,7 @@ import msgspec
 
 from slipstream.base.errors import OverloadedError, RequestError, SlipstreamError, UnsupportedFeature
 from slipstream.engine.grammars import Compiled, GrammarIntake
+from slipstream.engine.late_compiles import LateCompiles
 from slipstream.engine.wake import Wake
 from slipstream.scheduler.scheduler import Scheduler
 from slipstream.wire.messages import EngineStats, RequestOutput
@@ -42,6 +43,7 @@ class EngineCore:
         overlap: submit the next step before collecting the last one.
         on_close: ends what the runner holds besides memory.
         grammars: compiles the grammars of constrained requests; None refuses such requests. Closed with the loop.
+        compiles: looked at after every turn; None where nothing can be compiled.
     """
 
     def __init__(
@@ -52,7 +54,9 @@ class EngineCore:
         overlap: bool,
         on_close: Callable[[], None] | None = None,
         grammars: GrammarIntake | None = None,
+        compiles: LateCompiles | None = None,
     ) -> None:
+        self._compiles = compiles
         self._grammars = grammars
         self._on_close = on_close
         self._scheduler = scheduler
@@ -129,7 +133,17 @@ class EngineCore:
         return self._scheduler.abort(request_id)
 
     def turn(self) -> list[RequestOutput]:
-        """Run one turn of the loop and return the news it brought."""
+        """Run one turn of the loop and return the news it brought.
+
+        Raises:
+            EngineError: a kernel was compiled, and the engine was told to end then.
+        """
+        news = self._turn()
+        if self._compiles is not None:
+            self._compiles.check()
+        return news
+
+    def _turn(self) -> list[RequestOutput]:
         if self._grammars is None:
             return self._step()
         news = [self._accept(compiled) for compiled in self._grammars.take()]
@@ -142,9 +156,10 @@ class EngineCore:
     def stats(self) -> EngineStats:
         """Return a snapshot of gauges and counters."""
         stats, num_compiling = self._scheduler.stats(), len(self._compiling)
-        if not num_compiling:
+        num_late = 0 if self._compiles is None else self._compiles.count
+        if not num_compiling and not num_late:
             return stats
-        return msgspec.structs.replace(stats, num_waiting=stats.num_waiting + num_compiling)
+        return msgspec.structs.replace(stats, num_waiting=stats.num_waiting + num_compiling, num_late_compiles=num_late)
 
     @property
     def _can_step(self) -> bool:
