@@ -94,16 +94,56 @@ class OracleDrafter(ScriptedDrafter):
         return torch.isin(positions, self._wrong_at)
 
     def drafts_at(self, inputs: ProposeInputs, positions: Tensor) -> Tensor:
+        stream, is_known = self.find(inputs, positions)
+        right = self._streams[stream, torch.where(is_known, positions, 0)]
+        tokens = torch.where(self.is_wrong(positions), (right + 1) % self._vocab_size, right)
+        return torch.where(is_known, tokens, NO_TOKEN)
+
+    def find(self, inputs: ProposeInputs, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the stream that each request follows, [num_reqs, 1], and which positions it tells."""
         width = min(self._streams.shape[1], inputs.history.shape[1])
         last = positions[:, :1] - 1
         is_past = torch.arange(width) > last
         agrees = (inputs.history[:, None, :width] == self._streams[None, :, :width]) | is_past[:, None]
         follows = agrees.all(-1) & (self._lens[None, :] > last)
         stream = follows.int().argmax(-1)[:, None]
-        is_known = follows.any(-1, keepdim=True) & (positions < self._lens[stream])
-        right = self._streams[stream, torch.where(is_known, positions, 0)]
-        tokens = torch.where(self.is_wrong(positions), (right + 1) % self._vocab_size, right)
-        return torch.where(is_known, tokens, NO_TOKEN)
+        return stream, follows.any(-1, keepdim=True) & (positions < self._lens[stream])
+
+
+class InsteadDrafter(OracleDrafter):
+    """The right continuation, but for one place of the ladder, where another text has its say and says something else.
+    A ladder where it does not has no drafts, so that every place of a text comes to stand at that place.
+
+    Args:
+        draft_len: K.
+        streams: see OracleDrafter.
+        vocab_size: of the target.
+        place: 0 .. K - 1.
+        others: one per stream, of its length: what is proposed at each position instead.
+    """
+
+    def __init__(
+        self,
+        draft_len: int,
+        streams: Sequence[Sequence[int]],
+        vocab_size: int,
+        place: int,
+        others: Sequence[Sequence[int]],
+    ) -> None:
+        super().__init__(draft_len, streams, vocab_size)
+        self._place = place
+        self._others = torch.full_like(self._streams, NO_TOKEN)
+        for index, other in enumerate(others):
+            self._others[index, : len(other)] = torch.tensor(other)
+
+    def drafts_at(self, inputs: ProposeInputs, positions: Tensor) -> Tensor:
+        drafts = super().drafts_at(inputs, positions)
+        stream, is_known = self.find(inputs, positions)
+        here = torch.where(is_known, positions, 0)[:, self._place]
+        instead, right = self._others[stream[:, 0], here], drafts[:, self._place]
+        is_telling = is_known[:, self._place] & (instead != right)
+        drafts[:, self._place] = instead
+        return torch.where(is_telling[:, None], drafts, NO_TOKEN)
 
 
 class AlwaysWrongDrafter(OracleDrafter):

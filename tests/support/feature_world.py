@@ -204,9 +204,15 @@ def range_of(start: int, stop: int, step: int, without: set[int]) -> list[int]:
 
 
 class FeatureSet:
-    """One request per feature and one without any, all with clear draws, and what they must give."""
+    """One request per feature and one without any, all with clear draws, and what they must give.
 
-    def __init__(self, world: FeatureWorld, mode: str) -> None:
+    Args:
+        world: the target.
+        mode: `greedy` or `coupled`.
+        first_place: of the plain answer's tokens that the features are about.
+    """
+
+    def __init__(self, world: FeatureWorld, mode: str, first_place: int = 0) -> None:
         self.requests: dict[str, Request] = {}
         self.expected: dict[str, Expected] = {}
         self.plain: dict[str, list[int]] = {}
@@ -219,7 +225,8 @@ class FeatureSet:
                 plain = world.expect(plain_request)
                 if plain is None:
                     continue
-                sampling, fields = ({}, {}) if name == "plain" else features(plain.token_ids, world.vocab_size)[name]
+                about = plain.token_ids[first_place:]
+                sampling, fields = ({}, {}) if name == "plain" else features(about, world.vocab_size)[name]
                 params = msgspec.structs.replace(plain_request.sampling, **sampling)
                 request = msgspec.structs.replace(plain_request, sampling=params, **fields)
                 expected = world.expect(request)

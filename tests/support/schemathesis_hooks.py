@@ -43,6 +43,8 @@ BEYOND_A_SCHEMA = (
     r"is not JSON",
     r"tools with prompt: the chat template shows tools",
     r"best_of=\d+ ",
+    r"bad_words holds .*: at most \d+ (tokens )?can be looked for",
+    r"the answer's text is constrained, and tool_choice='\w+' (allows or )?asks for a call",
 )
 """Why a request that satisfies the schema may be refused: what depends on other fields, the model or its vocabulary."""
 

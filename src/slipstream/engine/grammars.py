@@ -16,6 +16,7 @@ from slipstream.runner.grammar_registry import GrammarRegistry
 from slipstream.text.grammar.compile_queue import CompileQueue, SpecCompiler
 from slipstream.text.grammar.compiler import CompiledGrammar
 from slipstream.text.grammar.matcher import LadderMatcher
+from slipstream.wire.grammar import GrammarSpec
 from slipstream.wire.request import GrammarStart, Request
 
 
@@ -52,7 +53,9 @@ class GrammarIntake:
         self._compiler = compiler
         self._registry = registry
         self._queue = CompileQueue(compiler)
-        self._waiting: dict[str, tuple[Request, Future[CompiledGrammar]]] = {}
+        self._waiting: dict[str, tuple[Request, GrammarSpec]] = {}
+        # One per grammar: however many requests wait for it, it takes one place in the queue.
+        self._compiling: dict[GrammarSpec, Future[CompiledGrammar]] = {}
 
     @property
     def request_ids(self) -> tuple[str, ...]:
@@ -62,7 +65,7 @@ class GrammarIntake:
     @property
     def has_news(self) -> bool:
         """Whether a compilation has ended that was not taken yet."""
-        return any(future.done() for _, future in self._waiting.values())
+        return any(future.done() for future in self._compiling.values())
 
     def start(self) -> None:
         """Make compiling ready on its thread, so that the first request does not wait for it. Does not wait."""
@@ -77,22 +80,27 @@ class GrammarIntake:
         Raises:
             OverloadedError: too many wait.
         """
-        assert request.sampling.grammar is not None
-        future = self._queue.submit(request.sampling.grammar)
-        self._waiting[request.request_id] = (request, future)
-        future.add_done_callback(_sounding(self.wake))
+        spec = request.sampling.grammar
+        assert spec is not None
+        if spec not in self._compiling:
+            future = self._compiling[spec] = self._queue.submit(spec)
+            future.add_done_callback(_sounding(self.wake))
+        self._waiting[request.request_id] = (request, spec)
 
     def cancel(self, request_id: str) -> Request | None:
         """Give a waiting request up and return it; None when it does not wait here."""
-        request, future = self._waiting.pop(request_id, (None, None))
-        if future is not None:
-            future.cancel()
+        request, spec = self._waiting.pop(request_id, (None, None))
+        if spec is not None and all(other != spec for _, other in self._waiting.values()):
+            self._compiling.pop(spec).cancel()
         return request
 
     def take(self) -> list[Compiled]:
         """Return the requests whose compilations have ended since the last call, in order of submission."""
-        ended = [request_id for request_id, (_, future) in self._waiting.items() if future.done()]
-        return [self._finish(*self._waiting.pop(request_id)) for request_id in ended]
+        done = {spec: future for spec, future in self._compiling.items() if future.done()}
+        for spec in done:
+            del self._compiling[spec]
+        ended = [request_id for request_id, (_, spec) in self._waiting.items() if spec in done]
+        return [self._finish(request, done[spec]) for request, spec in map(self._waiting.pop, ended)]
 
     def forget(self, request_id: str) -> None:
         """Drop the grammar of a request that ended; unknown ids are ignored."""

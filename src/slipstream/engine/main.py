@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,6 +42,9 @@ LAST_WORDS_MS = 2000
 
 IDLE_POLL_MS = 200
 """How often an idle engine looks whether its parent still lives."""
+
+HEARTBEAT_S = 1.0
+"""How often an engine that only waits for compilations speaks: its silence would be taken for a hang."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -91,7 +95,7 @@ def _serve(config: EngineConfig, socket: zmq.Socket[bytes], parent: int) -> int:
 
 def _turn_until_told(core: EngineCore, socket: zmq.Socket[bytes], parent: int) -> int:
     is_draining = False
-    told = core.stats()
+    told, spoken_s = core.stats(), time.monotonic()
     while True:
         shutdown, news = _receive(core, socket, wait=not core.can_turn)
         if shutdown is not None:
@@ -101,8 +105,9 @@ def _turn_until_told(core: EngineCore, socket: zmq.Socket[bytes], parent: int) -
         if core.can_turn:
             news.extend(core.turn())
         stats = core.stats()
-        if news or stats != told:
-            told = stats
+        is_quiet = core.has_work and not core.can_turn and time.monotonic() - spoken_s >= HEARTBEAT_S
+        if news or stats != told or is_quiet:
+            told, spoken_s = stats, time.monotonic()
             log_ends(news)
             socket.send(encode(Outputs(outputs=tuple(news), stats=stats)))
         if is_draining and not core.has_work:

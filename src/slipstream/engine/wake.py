@@ -46,7 +46,12 @@ class Wake:
         Args:
             timeout_s: longest wait, in seconds.
         """
-        return self._close.alive and bool(select.select([self._reader], [], [], timeout_s)[0])
+        if not self._close.alive:
+            return False
+        # Not `select`, which takes no descriptor from 1024 on: a program around the engine may hold many files.
+        poll = select.poll()
+        poll.register(self._reader, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
 
     def close(self) -> None:
         """Close the pipe. May be called twice."""

@@ -15,7 +15,7 @@ import msgspec
 from slipstream.frontend.stream import Delta
 from slipstream.text.reasoning.mode import State
 from slipstream.text.reasoning.parser import ReasoningDelta, ReasoningParser
-from slipstream.text.tools.parser import CallDelta, ToolCall, ToolCallParser, ToolDelta
+from slipstream.text.tools.parser import CallDelta, ToolCall, ToolCallParser, ToolDelta, join_calls
 
 Part = Literal["reasoning", "content", "call"]
 
@@ -189,20 +189,10 @@ class AnswerStream:
 
 def join_answer(deltas: Sequence[AnswerDelta]) -> ChatAnswer:
     """Return the whole answer that the deltas amount to."""
-    heads: list[CallDelta] = []
-    arguments: list[list[str]] = []
-    for call in (call for delta in deltas for call in delta.calls):
-        if call.index == len(heads):
-            heads.append(call)
-            arguments.append([])
-        arguments[call.index].append(call.arguments)
     return ChatAnswer(
         reasoning="".join(delta.reasoning for delta in deltas),
         content="".join(delta.content for delta in deltas),
-        calls=tuple(
-            ToolCall(head.id or "", head.name or "", "".join(parts))
-            for head, parts in zip(heads, arguments, strict=True)
-        ),
+        calls=join_calls(call for delta in deltas for call in delta.calls),
         tokens=tuple(token for delta in deltas for token in delta.tokens),
         finish_reason=deltas[-1].finish_reason if deltas else None,
         stop_reason=deltas[-1].stop_reason if deltas else None,

@@ -343,7 +343,7 @@ class AsyncLLM:
         is_reasoning = chat is not None and chat.starts_in == "reasoning"
         request = self._processor.make_request(request_id or drawn, ids, sampling, starts_in_reasoning=is_reasoning)
         if request.request_id in self._live:
-            raise RequestError(f"request_id={request.request_id!r} is in flight already", param="request_id")
+            raise RequestError(f"request_id={request.request_id!r} is in flight: give another", param="request_id")
         stream = RequestStream(request, self._processor.tokenizer)
         answer = None if chat is None else chat.answer_stream()
         generation = Generation(stream, lambda: self._abandon(request.request_id), answer)

@@ -45,7 +45,8 @@ class InFlight:
         return len(self._entries)
 
     def __contains__(self, request_id: object) -> bool:
-        return request_id in self._entries
+        # Until the engine's last word about it, an id is not free: that word would end whoever took it over.
+        return request_id in self._entries or request_id in self._ending
 
     @property
     def request_ids(self) -> list[str]:

@@ -22,6 +22,7 @@ from slipstream.engine.interface import SyncEngine
 from slipstream.engine.spawn import start_inline
 from slipstream.frontend.answer_stream import AnswerEnd, AnswerStream, join_answer
 from slipstream.frontend.chat import ChatAsk, PreparedChat
+from slipstream.frontend.feed import Feed
 from slipstream.frontend.processor import Processor, Prompt, TextParts
 from slipstream.frontend.status import error_of_output
 from slipstream.frontend.stream import Delta, RequestStream
@@ -256,13 +257,13 @@ class LLM:
         if engine is None:
             raise EngineError(f"this LLM is closed{self._closed_by}: make a new one")
         running = {answer.stream.request.request_id: answer for answer in answers}
-        refusal: SlipstreamError | None = None
+        feed, refusal = Feed(engine, requests), None
         try:
-            for request in requests:
-                engine.submit(request)
             while running and refusal is None:
+                feed.submit()
                 for message in engine.poll(_POLL_S):
                     if isinstance(message, Outputs):
+                        feed.follow(message)
                         refusal = refusal or _take(message, running, engine)
                     else:
                         _raise_if_gone(message)

@@ -1,12 +1,10 @@
 """Notice kernels that are compiled while requests wait: each costs a request a second or more.
 
-Everything that serving can reach is compiled in the warm-up; what is compiled afterwards was missed there. Triton is
-reached by name, so that a machine without it can import this.
+Everything that serving can reach is compiled in the warm-up; what is compiled afterwards was missed there.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 
@@ -26,7 +24,10 @@ class CompileWatch:
     def arm(self) -> None:
         """Begin to count. Another hook that is there already goes on being called."""
         if self._runtime is None:
-            self._runtime = importlib.import_module("triton").knobs.runtime
+            # Not at the top: a machine without Triton can import this module.
+            from triton import knobs
+
+            self._runtime = knobs.runtime
         self._next = self._runtime.jit_post_compile_hook
         self._runtime.jit_post_compile_hook = self._note
 

@@ -136,7 +136,8 @@ class Runner:
 
     def _run_ladders(self, decode_rows: tuple[int, ...], draft_len: int) -> PendingRuns:
         parts, choice = self._parts, self._choice(decode_rows)
-        if self._graphs is not None and not parts.grammars.has_any(decode_rows):
+        is_plain = draft_len == self._draft_len and not parts.grammars.has_any(decode_rows)
+        if self._graphs is not None and is_plain:
             replayed = self._graphs.replay(decode_rows, choice)
             if replayed is not None:
                 return replayed

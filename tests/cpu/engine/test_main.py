@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 import time
 from pathlib import Path
@@ -19,8 +20,9 @@ from slipstream.engine.client import ProcessClient
 from slipstream.engine.spawn import start_process
 from slipstream.engine.wake import Wake
 from slipstream.text.grammar.guard import GUARD_MODULE
+from slipstream.wire.codec import decode_to_frontend, encode
 from slipstream.wire.grammar import GrammarSpec
-from slipstream.wire.messages import Failed, Outputs, Progress, Ready
+from slipstream.wire.messages import EngineStats, Failed, Outputs, Progress, Ready, Shutdown
 from slipstream.wire.request import Request
 from slipstream.wire.sampling_params import SamplingParams
 from support.processes import is_alive, wait_until
@@ -133,8 +135,14 @@ def test_constrained_requests_are_accepted_or_refused_and_the_guard_goes_with_th
 class Idle:
     """A core that compiles one thing and is asked for nothing else."""
 
-    def __init__(self, wake):
+    can_turn = False
+
+    def __init__(self, wake, *, has_work=True):
         self.wake = wake
+        self.has_work = has_work
+
+    def stats(self):
+        return EngineStats(num_waiting=int(self.has_work))
 
 
 def test_an_idle_loop_is_woken_by_a_compilation_and_sleeps_again_after_it(monkeypatch):
@@ -150,5 +158,27 @@ def test_an_idle_loop_is_woken_by_a_compilation_and_sleeps_again_after_it(monkey
     timer.join()
     assert not wake.wait(0), "it would turn without end"
     socket.close(linger=0)
+    context.term()
+    wake.close()
+
+
+@pytest.mark.parametrize("has_work", [True, False])
+def test_an_engine_that_only_compiles_says_that_it_lives_and_an_idle_one_says_nothing(monkeypatch, has_work):
+    """A long compilation would else be taken for a hang, and end the server."""
+    monkeypatch.setattr(main, "HEARTBEAT_S", 0.02)
+    monkeypatch.setattr(main, "IDLE_POLL_MS", 5)
+    wake, context = Wake(), zmq.Context()
+    ours, theirs = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
+    ours.bind("inproc://front")
+    theirs.connect("inproc://front")
+    loop = threading.Thread(target=main._turn_until_told, args=(Idle(wake, has_work=has_work), theirs, os.getppid()))
+    loop.start()
+    heard = [decode_to_frontend(ours.recv()) for _ in range(3) if ours.poll(10_000 if has_work else 100)]
+    assert heard == [Outputs(outputs=(), stats=EngineStats(num_waiting=1))] * (3 * has_work)
+    ours.send(encode(Shutdown(drain=False)))
+    loop.join(30)
+    assert not loop.is_alive()
+    for socket in (ours, theirs):
+        socket.close(linger=0)
     context.term()
     wake.close()

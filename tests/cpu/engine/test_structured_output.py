@@ -146,12 +146,17 @@ def test_free_rows_get_the_same_news_as_without_company(
         for name, request in chosen.free.items()
     }
 
-    def news(requests: list[Request]) -> dict[str, list[tuple[tuple[int, ...], int]]]:
+    def news(requests: list[Request]) -> tuple[list[tuple[tuple[int, ...], int]], list[float]]:
         engine = world.constrained_engine("oracle", Knobs(max_num_seqs=8, overlap=True), streams=chosen.streams)
         outcomes = engine.run(requests)
-        return {name: [(one.token_ids, one.num_accepted) for one in outcomes[name].runs] for name in asked}
+        runs = [one for name in asked for one in outcomes[name].runs]
+        return [(one.token_ids, one.num_accepted) for one in runs], [value for one in runs for value in one.logprobs]
 
-    assert news([*asked.values(), *chosen.requests.values()]) == news(list(asked.values()))
+    found, logprobs = news([*asked.values(), *chosen.requests.values()])
+    alone, alone_logprobs = news(list(asked.values()))
+    assert found == alone
+    assert len(logprobs) == sum(len(tokens) for tokens, _ in alone) > 0
+    assert logprobs == pytest.approx(alone_logprobs, abs=1e-4)
 
 
 @pytest.mark.parametrize("mode", MODES)

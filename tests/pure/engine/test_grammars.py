@@ -226,13 +226,53 @@ def test_too_many_are_turned_away_as_overload(monkeypatch):
     rig = Rig()
     assert rig.core.submit(constrained("slow", SLOW)) is None
     assert rig.core.submit(constrained("second", QUICK)) is None
-    refusal = rig.core.submit(constrained("third", QUICK))
+    refusal = rig.core.submit(constrained("third", BAD))
     assert refusal.error_kind == OverloadedError.__name__
     assert refusal.error_code is None
+    same = [constrained(f"same-{place}", QUICK) for place in range(9)]
+    assert [rig.core.submit(one) for one in same] == [None] * 9, "a grammar takes one place, whoever waits for it"
     rig.compiler.release.set()
     rig.finish()
-    assert {output.request_id for output in rig.news} == {"slow", "second"}
+    assert {output.request_id for output in rig.news} == {"slow", "second", *(one.request_id for one in same)}
+    assert rig.compiler.compiled == [SLOW, QUICK]
     rig.core.close()
+
+
+def test_one_of_several_that_wait_for_a_grammar_may_leave(rig):
+    names = ["first", "second", "third"]
+    for name in names:
+        rig.core.submit(constrained(name, SLOW))
+    assert rig.compiler.entered.acquire(timeout=30)
+    assert rig.core.abort("first").finish_reason == "abort"
+    assert rig.core.request_ids == ("second", "third")
+    rig.compiler.release.set()
+    rig.finish()
+    assert {name: rig.kinds(name)[:1] for name in names} == {"first": [], "second": ["accepted"], "third": ["accepted"]}
+    assert rig.compiler.compiled == [SLOW]
+    assert len(rig.registry) == 0
+
+
+def test_a_grammar_that_everybody_left_is_compiled_for_who_comes_next(rig):
+    rig.core.submit(constrained("held", SLOW))
+    assert rig.compiler.entered.acquire(timeout=30)
+    for name in ("first", "second"):
+        rig.core.submit(constrained(name, QUICK))
+    for name in ("first", "second"):
+        rig.core.abort(name)
+    rig.core.submit(constrained("next", QUICK))
+    rig.compiler.release.set()
+    rig.finish()
+    assert rig.kinds("next")[0] == "accepted"
+    assert rig.compiler.compiled == [SLOW, QUICK]
+
+
+def test_a_refusal_reaches_everybody_who_waits(rig):
+    rig.core.submit(constrained("held", SLOW))
+    for name in ("first", "second"):
+        rig.core.submit(constrained(name, BAD))
+    rig.compiler.release.set()
+    rig.finish()
+    assert rig.kinds("first") == rig.kinds("second") == ["error"]
 
 
 def test_closing_gives_up_what_compiles_and_ends_thread_and_compiler():

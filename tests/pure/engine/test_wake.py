@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.engine.wake import Wake
+from support.descriptors import FIRST_LARGE, many_open_files
 
 
 @pytest.fixture
@@ -61,6 +62,16 @@ def test_closed_it_is_silent_and_nobodys_descriptor_is_touched():
     wake.sound()
     wake.reset()
     assert not wake.wait(0)
+
+
+def test_it_works_among_many_open_files():
+    with many_open_files():
+        wake = Wake()
+        assert wake.fileno() > FIRST_LARGE
+        assert not wake.wait(0)
+        wake.sound()
+        assert wake.wait(0)
+        wake.close()
 
 
 def test_descriptors_go_with_it():

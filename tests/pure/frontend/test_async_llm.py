@@ -209,14 +209,29 @@ def test_a_bad_request_costs_nothing():
                     await llm.open("", SamplingParams())
                 with pytest.raises(RequestError):
                     await llm.open("A", SamplingParams(max_tokens=10**6))
-            (await llm.open("A", LONG, request_id="same")).close()
             one = await llm.open("A", LONG, request_id="same")
-            with pytest.raises(RequestError, match="in flight already"):
+            with pytest.raises(RequestError, match="in flight: give another"):
                 await llm.open("A", LONG, request_id="same")
             one.close()
-            assert len(client.engine.submitted) == 2
+            assert len(client.engine.submitted) == 1
 
     run(body)
+
+
+def test_an_id_is_free_again_once_the_engine_has_let_go_of_it():
+    """Its last word about the first request would else end the second."""
+
+    async def body():
+        async with serving(make_client()) as llm:
+            (await llm.open("A", LONG, request_id="same")).close()
+            with pytest.raises(RequestError, match="in flight: give another"):
+                await llm.open("A", LONG, request_id="same")
+            while "same" in llm._live:
+                await asyncio.sleep(0.001)
+            again = await llm.open("ABC", SamplingParams(max_tokens=9), request_id="same")
+            return "".join([delta.text async for delta in again])
+
+    assert run(body) == "ABC"
 
 
 LONG_TEXT = "the quick brown fox " * 2000

@@ -67,11 +67,13 @@ def test_one_that_ends_earlier_waits_for_the_engines_last_word(live):
     live.add(generation("a"), call)
     live.retire("a", "stop", None)
     assert (ends(live, "stop"), call.summary()) == (0, None)
+    assert "a" in live, "the last word would end whoever took the id over"
     live.take_last_word(RequestOutput(request_id="a", token_ids=(4,)))
     live.take_last_word(RequestOutput(request_id="unknown", finish_reason="abort"))
     assert call.summary() is None
     live.take_last_word(RequestOutput(request_id="a", finish_reason="abort", **TIMES))
     live.take_last_word(RequestOutput(request_id="a", finish_reason="abort", **TIMES))
+    assert "a" not in live
     assert (ends(live, "stop"), ends(live, "abort")) == (1, 0)
     assert (call.summary().num_requests, call.summary().decode_s) == (1, 0.3)
 
@@ -127,6 +129,6 @@ def test_the_engine_is_told_of_a_stop_string_that_it_does_not_know_of(live):
     ids = tuple(TOKENIZER.encode_plain("AB"))
     live.add(Generation(RequestStream(request, TOKENIZER), lambda: None), None)
     assert live.take(RequestOutput(request_id="a", token_ids=ids))
-    assert "a" not in live
+    assert live.get("a") is None
     live.add(Generation(RequestStream(request, TOKENIZER), lambda: None), None)
     assert not live.take(RequestOutput(request_id="a", token_ids=ids, finish_reason="length", **TIMES))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections import OrderedDict
 from concurrent.futures import Future
 from typing import Self
@@ -43,6 +44,11 @@ class CompiledGrammar:
     def generation(self) -> int:
         """How often the library's tables filled up and were replaced."""
         return self._origin.generation
+
+    @property
+    def is_worn_out(self) -> bool:
+        """Whether it has to be compiled anew for who comes next."""
+        return self._origin.is_worn_out
 
     def start(self) -> GrammarMatcher:
         """Return a matcher for one answer. Takes microseconds."""
@@ -110,10 +116,7 @@ class GrammarCompiler:
     def find(self, spec: GrammarSpec) -> CompiledGrammar | None:
         """Return a grammar that is compiled already, or None. Never blocks for long."""
         with self._lock:
-            known = self._known.get(spec)
-            if known is not None:
-                self._known.move_to_end(spec)
-            return known
+            return self._find(spec)
 
     def compile(self, spec: GrammarSpec) -> CompiledGrammar:
         """Return the compiled grammar of a specification; threads that ask for the same one share the work.
@@ -124,9 +127,8 @@ class GrammarCompiler:
             EngineError: the guard process does not start.
         """
         with self._lock:
-            known = self._known.get(spec)
+            known = self._find(spec)
             if known is not None:
-                self._known.move_to_end(spec)
                 return known
             flight = self._flights.get(spec)
             is_mine = flight is None
@@ -153,13 +155,22 @@ class GrammarCompiler:
         """End the guard process. Compiled grammars stay usable; new ones are refused."""
         self._guard.close()
 
+    def _find(self, spec: GrammarSpec) -> CompiledGrammar | None:
+        known = self._known.get(spec)
+        if known is None or known.is_worn_out:
+            return None
+        self._known.move_to_end(spec)
+        return known
+
     def _build(self, spec: GrammarSpec) -> CompiledGrammar:
         lowered = lower_spec(spec, self._tokenizer, self._limits)
         self._guard.check(lowered.text)
+        begun_s = time.monotonic()
         first = start_matcher(self._library, lowered.text)
         if (error := explain_error(first)) is not None:
             raise RequestError(f"the constraint cannot be used: {error}", code="invalid_grammar")
-        origin = GrammarOrigin(functools.partial(start_matcher, self._library, lowered.text), first)
+        again = functools.partial(start_matcher, self._library, lowered.text)
+        origin = GrammarOrigin(again, first, time.monotonic() - begun_s)
         grammar = CompiledGrammar(spec, origin, self._plan(lowered))
         try:
             grammar.start().fill_masks((), np.empty((1, self.num_words), dtype=np.int32))

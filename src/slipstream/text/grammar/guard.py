@@ -66,13 +66,20 @@ def _read_exactly(descriptor: int, count: int, deadline: float | None) -> bytes 
     while len(parts) < count:
         if deadline is not None:
             left_s = deadline - time.monotonic()
-            if left_s <= 0 or not select.select([descriptor], [], [], left_s)[0]:
+            if left_s <= 0 or not _is_readable(descriptor, left_s):
                 raise TimeoutError
         part = os.read(descriptor, count - len(parts))
         if not part:
             return None
         parts += part
     return parts
+
+
+def _is_readable(descriptor: int, timeout_s: float) -> bool:
+    # Not `select`, which takes no descriptor from 1024 on: a program around the engine may hold many files.
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
 
 
 class CompileGuard:

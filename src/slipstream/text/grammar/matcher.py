@@ -211,7 +211,10 @@ class GrammarMatcher:
         if (error := explain_error(self._state)) is not None:
             if not is_table_full(error):
                 self._fail(error)
-            self._replay(*self._origin.renew(self._generation), taken)
+            renewed = self._origin.renew(self._generation)
+            if renewed is None:
+                self._fail("its tables are full, and making them anew would hold up other requests; send it again")
+            self._replay(*renewed, taken)
             result = call(self._state)
             if (error := explain_error(self._state)) is not None:
                 self._fail(error)

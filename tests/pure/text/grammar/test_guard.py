@@ -15,6 +15,7 @@ from slipstream.base.errors import EngineError, OverloadedError, RequestError
 from slipstream.text.grammar import guard as guard_module
 from slipstream.text.grammar.guard import CompileGuard, read_frame, write_frame
 from slipstream.text.grammar.library import read_vocabulary
+from support.descriptors import many_open_files
 from support.grammar_world import grammar_tokenizer
 from support.grammar_worst import ENDLESS, FINE, HUNGRY, STACKED, TALL
 from support.processes import is_alive, wait_until
@@ -84,6 +85,13 @@ def test_a_process_that_died_idle_is_replaced(open_guard, monkeypatch, is_notice
         monkeypatch.setattr(guard._popen, "poll", lambda: None)
     guard.check(FINE)
     assert guard.pid != first
+
+
+def test_a_program_with_many_open_files_can_still_try_grammars(open_guard):
+    with many_open_files():
+        guard = open_guard()
+        guard.check(FINE)
+        guard.close()
 
 
 def test_threads_take_turns(open_guard):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import random
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from llguidance import LLParserLimits
 
 from slipstream.base.errors import EngineError
-from slipstream.text.grammar import library
+from slipstream.text.grammar import library, origin
 from slipstream.text.grammar.bitmask import ALLOW_ALL, num_words, pack_tokens
 from slipstream.text.grammar.compiler import GrammarCompiler
 from slipstream.text.grammar.matcher import GrammarFault, GrammarMatcher, MaskPlan
@@ -353,6 +354,7 @@ def shrink_tables(monkeypatch, max_states):
 
 def test_full_tables_are_replaced_and_nobody_notices(compiler, monkeypatch):
     """Matchers of a grammar share tables that only grow; what fills them must end neither this answer nor others."""
+    monkeypatch.setattr(origin, "MAX_RENEWAL_S", math.inf)
     roomy = compiler.compile(WORDS)
     shrink_tables(monkeypatch, 400)
     with GrammarCompiler(grammar_tokenizer(), vocab_size=model_vocab_size()) as small:
@@ -379,6 +381,29 @@ def test_full_tables_are_replaced_and_nobody_notices(compiler, monkeypatch):
     assert allowed_now(early) == row_alone(roomy, letters("so "))
     early.accept([*letters("it "), end_id()])
     assert early.is_terminated
+
+
+def test_tables_that_are_slow_to_replace_end_one_request_and_the_next_is_compiled_anew(monkeypatch):
+    """Whoever follows a grammar runs in the loop of all requests: nothing slow may happen there."""
+    monkeypatch.setattr(origin, "MAX_RENEWAL_S", 0.0)
+    shrink_tables(monkeypatch, 400)
+    with GrammarCompiler(grammar_tokenizer(), vocab_size=model_vocab_size()) as small:
+        cramped = small.compile(WORDS)
+        assert small.find(WORDS) is cramped
+        draws = random.Random(7)
+
+        def fill_tables():
+            for _ in range(200):
+                draw_answer(cramped.start(), draws)
+
+        with pytest.raises(GrammarFault, match="tables are full.*send it again"):
+            fill_tables()
+        assert cramped.generation == 0
+        assert small.find(WORDS) is None
+        fresh = small.compile(WORDS)
+        assert fresh is not cramped
+        assert small.find(WORDS) is fresh
+        assert small.num_cached == 1
 
 
 def test_tables_that_are_too_small_for_one_row_end_the_request(compiler, monkeypatch):

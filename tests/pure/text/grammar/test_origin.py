@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from slipstream.text.grammar.origin import GrammarOrigin, is_table_full
+from slipstream.text.grammar.origin import MAX_RENEWAL_S, GrammarOrigin, is_table_full
 
 
 class State:
@@ -34,6 +34,18 @@ def test_copies_are_of_the_present_generation():
     assert origin.copy()[1].name == "copy of second"
     assert origin.renew(1)[1].name == "copy of third"
     assert origin.generation == 2
+
+
+def test_what_is_slow_to_compile_is_not_compiled_in_the_middle_of_a_text():
+    names = iter(["second"])
+    slow = GrammarOrigin(lambda: State(next(names)), State("first"), compile_s=MAX_RENEWAL_S + 0.01)
+    assert not slow.is_worn_out
+    assert slow.renew(0) is None
+    assert slow.is_worn_out
+    assert (slow.generation, slow.copy()[1].name) == (0, "copy of first")
+    quick = GrammarOrigin(lambda: State(next(names)), State("first"), compile_s=MAX_RENEWAL_S)
+    assert quick.renew(0)[1].name == "copy of second"
+    assert not quick.is_worn_out
 
 
 def test_a_generation_that_is_past_already_is_not_compiled_again():
