@@ -57,6 +57,24 @@ def measure(batch: int, **options: Any) -> dict[str, Any]:
     }
 
 
+def profile(drafter: str) -> dict[str, Any]:
+    """Return kernels and device time of one decode step at batch 1, as the driver's own trace counts them."""
+    params = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
+    with LLM("demo", device="cuda", max_num_seqs=1, prefix_cache=False, drafter=drafter) as llm:
+        llm.chat(conversations(1), params)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as trace:
+            answer = llm.chat(conversations(1), params)[0]
+            torch.cuda.synchronize()
+    kernels = [event for event in trace.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    num_steps = answer.num_verify_steps or NUM_TOKENS - 1
+    busy_us = sum(event.device_time_total for event in kernels)
+    return {
+        "drafter": drafter,
+        "kernels_per_step": len(kernels) / num_steps,
+        "device_ms_per_step": busy_us / num_steps / 1e3,
+    }
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -73,6 +91,13 @@ def main() -> None:
                     f"{record['tokens_per_s_per_user']:8.1f} tok/s per user {record['tokens_per_s']:9.1f} tok/s "
                     f"{record['ms_per_step']:7.3f} ms a step, acceptance length {record['acceptance_length']:.2f}"
                 )
+    for drafter in ("none", "eagle3"):
+        record = profile(drafter)
+        records.append(record)
+        print(
+            f"drafter {drafter:7} {record['kernels_per_step']:6.0f} kernels and copies a step, prefill spread over them; "
+            f"{record['device_ms_per_step']:.3f} ms of device time"
+        )
     if options.output is not None:
         machine = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
         machine["python"] = platform.python_version()

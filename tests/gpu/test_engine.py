@@ -124,6 +124,22 @@ def test_structured_output_and_edits(drafter):
             assert torch.allclose(torch.tensor(on_gpu.logprobs), torch.tensor(on_cpu.logprobs), atol=1e-3)
 
 
+@pytest.mark.parametrize("drafter", ["none", "eagle3"])
+def test_two_graphs_equal_no_graphs(drafter):
+    """Edits, log-probabilities and constraints beside plain rows, in bfloat16, bit for bit where shapes are equal."""
+    schema = SamplingParams(temperature=0.0, max_tokens=40, grammar=GrammarSpec.json_schema(SCHEMA))
+    edited = SamplingParams(temperature=0.0, max_tokens=40, repetition_penalty=1.2, logit_bias={11: -5.0}, logprobs=0)
+    sampled = SamplingParams(temperature=0.9, seed=4, max_tokens=40, min_tokens=6, bad_words=("the sea",), top_p=0.9)
+    mixed = [schema, edited, sampled, SamplingParams(temperature=0.0, max_tokens=40)] * 2
+    found = []
+    for graphs in ("off", "on"):
+        with LLM("demo", device="cuda", drafter=drafter, max_num_seqs=8, cuda_graphs=graphs) as llm:
+            found.append(llm.chat(conversations(8), mixed))
+    for without, with_graphs in zip(*found, strict=True):
+        assert with_graphs.token_ids == without.token_ids
+        assert torch.allclose(torch.tensor(with_graphs.logprobs), torch.tensor(without.logprobs), atol=0.05)
+
+
 def test_rejection_runs_and_ends():
     """Its text depends on the drafter by design; what can be compared here is that every request ends as it should."""
     sampling = [SamplingParams(temperature=1.0, max_tokens=32) for _ in conversations()]

@@ -38,6 +38,7 @@ class EditNeeds:
 
 
 NO_NEEDS = EditNeeds()
+ALL_NEEDS = EditNeeds(has_biases=True, has_sequences=True, has_penalties=True)
 
 
 def edit_needs_of(start: RowStart) -> EditNeeds:
@@ -91,6 +92,10 @@ class EditRows:
     def is_allocated(self) -> bool:
         """Whether a request has asked for anything yet."""
         return self._state is not None
+
+    def allocate(self) -> None:
+        """Allocate the rows now, so that a graph can read them; all neutral."""
+        self._state = self._state or self._allocate()
 
     def start(self, start: RowStart) -> EditNeeds:
         """Begin a request's life in its row; return what it needs."""

@@ -1,22 +1,26 @@
-"""Whole decode steps as CUDA graphs, one per rung, captured before the first request.
+"""Decode steps as CUDA graphs, one per rung, captured before the first request.
 
 A rung is a number of rows with the most general sampling that they may need; a smaller batch is padded with the
-scratch row, which writes nothing. What a rung cannot stand for (edits of logits, log-probabilities, structured output)
-runs the same step launch by launch. Not here: what a step is (`step`), reading results (`handoff`).
+scratch row, which writes nothing. Plain sampling has one graph for the whole step. Whatever else a row may ask for
+(edits of logits, log-probabilities, structured output) is served by two graphs per number of rows, which do it all:
+the forward, and behind the host's masks the rest. Only alternatives per position run launch by launch, since their
+number is the request's. Not here: what a step is (`step`), reading results (`handoff`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from slipstream.runner.edit_rows import NO_NEEDS
+from slipstream.runner.edit_rows import ALL_NEEDS, NO_NEEDS
+from slipstream.runner.grammar_rows import LadderMasks, PendingMasks
 from slipstream.runner.handoff import PendingRuns
-from slipstream.runner.inputs import ladder_batch
-from slipstream.runner.step import BatchChoice, StepParts, run_ladders
+from slipstream.runner.inputs import LadderBatch, ladder_batch
+from slipstream.runner.step import BatchChoice, StepParts, finish_ladders, forward_ladders, run_ladders
 from slipstream.sampling.classes import SamplingClass
 
 _NUM_DRY_RUNS = 2
@@ -36,6 +40,15 @@ class Rung:
 class _Captured:
     graph: torch.cuda.CUDAGraph
     batch_rows: Tensor  # [num_rows] int64; written before every replay
+    pending: PendingRuns
+
+
+@dataclass(frozen=True, slots=True)
+class _CapturedPair:
+    forward: torch.cuda.CUDAGraph
+    finish: torch.cuda.CUDAGraph
+    batch_rows: Tensor  # [num_rows] int64; written before every replay
+    masks: LadderMasks  # written between the two
     pending: PendingRuns
 
 
@@ -66,11 +79,12 @@ class LadderGraphs:
         self._device = device
         self._row_rungs = row_rungs(max_rows)
         self._captured: dict[Rung, _Captured] = {}
+        self._pairs: dict[int, _CapturedPair] = {}
 
     @property
     def num_graphs(self) -> int:
         """Graphs that were captured."""
-        return len(self._captured)
+        return len(self._captured) + 2 * len(self._pairs)
 
     def rungs(self) -> Iterator[Rung]:
         """Yield every rung, the largest first: later graphs then fit into the memory of earlier ones."""
@@ -87,22 +101,53 @@ class LadderGraphs:
             on_progress: told how many of how many rungs are done.
         """
         rungs = list(self.rungs())
+        num_graphs = len(rungs) + len(self._row_rungs)
+        self._parts.edits.allocate()
         stream = torch.cuda.Stream(self._device)
         pool = torch.cuda.graph_pool_handle()
         stream.wait_stream(torch.cuda.current_stream(self._device))
-        for done, rung in enumerate(rungs):
-            on_progress(done, len(rungs))
-            batch_rows = torch.full((rung.num_rows,), self._parts.rows.scratch_row, device=self._device)
-            with torch.cuda.stream(stream):
-                for _ in range(_NUM_DRY_RUNS):
-                    self._step(rung, batch_rows)
-            stream.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool, stream=stream):
-                pending = self._step(rung, batch_rows)
-            self._captured[rung] = _Captured(graph, batch_rows, pending)
+        for rung in rungs:
+            on_progress(self.num_graphs, num_graphs)
+            self._captured[rung] = self._capture_rung(rung, stream, pool)
+        for done, num_rows in enumerate(reversed(self._row_rungs), len(rungs)):
+            on_progress(done, num_graphs)
+            self._pairs[num_rows] = self._capture_pair(num_rows, stream, pool)
         torch.cuda.current_stream(self._device).wait_stream(stream)
-        on_progress(len(rungs), len(rungs))
+        on_progress(num_graphs, num_graphs)
+
+    def _capture_rung(self, rung: Rung, stream: torch.cuda.Stream, pool: Any) -> _Captured:
+        batch_rows = self._padding(rung.num_rows)
+        choice = BatchChoice((), rung.sampling_class, (), has_rejection=rung.has_rejection)
+        with torch.cuda.stream(stream):
+            for _ in range(_NUM_DRY_RUNS):
+                run_ladders(self._parts, self._batch(batch_rows), choice)
+        stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool, stream=stream):
+            pending = run_ladders(self._parts, self._batch(batch_rows), choice)
+        return _Captured(graph, batch_rows, pending)
+
+    def _capture_pair(self, num_rows: int, stream: torch.cuda.Stream, pool: Any) -> _CapturedPair:
+        batch_rows = self._padding(num_rows)
+        shape = (num_rows, self._draft_len + 1, self._parts.grammars.num_words)
+        masks = LadderMasks(
+            allowed=torch.full(shape, -1, dtype=torch.int32, device=self._device),
+            max_accepted=torch.full((num_rows,), self._draft_len, device=self._device),
+            is_constrained=(),
+            faults=(),
+        )
+        # INVARIANT: a request that asks for none of this keeps its bits: every edit has a neutral value.
+        choice = BatchChoice((), SamplingClass.FULL, (True,), has_rejection=self._can_reject, needs=ALL_NEEDS)
+        with torch.cuda.stream(stream):
+            for _ in range(_NUM_DRY_RUNS):
+                finish_ladders(self._parts, forward_ladders(self._parts, self._batch(batch_rows)), choice, masks)
+        stream.synchronize()
+        forward, finish = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(forward, pool=pool, stream=stream):
+            ladders = forward_ladders(self._parts, self._batch(batch_rows))
+        with torch.cuda.graph(finish, pool=pool, stream=stream):
+            pending = finish_ladders(self._parts, ladders, choice, masks)
+        return _CapturedPair(forward, finish, batch_rows, masks, pending)
 
     def replay(self, rows: tuple[int, ...], choice: BatchChoice) -> PendingRuns | None:
         """Launch the step of some rows, or return None when no graph stands for it.
@@ -118,20 +163,67 @@ class LadderGraphs:
         captured = self._captured.get(rung) if rung is not None else None
         if rung is None or captured is None:
             return None
-        padded = (*rows, *[self._parts.rows.scratch_row] * (rung.num_rows - len(rows)))
-        captured.batch_rows.copy_(torch.tensor(padded, dtype=torch.int64, pin_memory=True), non_blocking=True)
+        self._write_rows(captured.batch_rows, rows)
         captured.graph.replay()
         return replace(captured.pending, rows=choice.rows, wants_logprobs=choice.wants_logprobs, num_top=choice.num_top)
+
+    def replay_pair(
+        self, rows: tuple[int, ...], choice: BatchChoice, pending_masks: PendingMasks | None
+    ) -> PendingRuns | None:
+        """Launch the step of some rows in two parts, or return None when no graph stands for it.
+
+        Args:
+            rows: decoding rows, at least one.
+            choice: what the host chose for them.
+            pending_masks: asked for before this call, when a row is constrained; filled behind the forward.
+
+        Returns:
+            As `replay`.
+        """
+        captured = self._pairs.get(self._fitting(len(rows)))
+        if captured is None or any(choice.num_top):
+            return None
+        self._write_rows(captured.batch_rows, rows)
+        captured.forward.replay()
+        masks, num_rows = captured.masks, len(rows)
+        constraints = None
+        if pending_masks is None:
+            masks.allowed.fill_(-1)
+            masks.max_accepted.fill_(self._draft_len)
+        else:
+            filled = pending_masks.fill()
+            masks.allowed[:num_rows].copy_(filled.allowed)
+            masks.allowed[num_rows:].fill_(-1)
+            masks.max_accepted[:num_rows].copy_(filled.max_accepted)
+            assert captured.pending.constraints is not None
+            constraints = replace(
+                captured.pending.constraints, is_constrained=filled.is_constrained, faults=filled.faults
+            )
+        captured.finish.replay()
+        return replace(
+            captured.pending,
+            rows=choice.rows,
+            wants_logprobs=choice.wants_logprobs,
+            num_top=choice.num_top,
+            constraints=constraints,
+        )
 
     def rung_of(self, num_rows: int, choice: BatchChoice) -> Rung | None:
         """Return the rung that stands for a batch of so many rows, or None."""
         if choice.needs != NO_NEEDS or any(choice.wants_logprobs):
             return None
-        fitting = next(rung for rung in self._row_rungs if rung >= num_rows)
-        return Rung(fitting, choice.sampling_class, choice.has_rejection)
+        return Rung(self._fitting(num_rows), choice.sampling_class, choice.has_rejection)
 
-    def _step(self, rung: Rung, batch_rows: Tensor) -> PendingRuns:
+    def _fitting(self, num_rows: int) -> int:
+        return next(rung for rung in self._row_rungs if rung >= num_rows)
+
+    def _padding(self, num_rows: int) -> Tensor:
+        return torch.full((num_rows,), self._parts.rows.scratch_row, dtype=torch.int64, device=self._device)
+
+    def _batch(self, batch_rows: Tensor) -> LadderBatch:
         parts = self._parts
-        batch = ladder_batch(parts.rows, parts.tables, batch_rows, self._draft_len, parts.page_size)
-        choice = BatchChoice((), rung.sampling_class, (), has_rejection=rung.has_rejection)
-        return run_ladders(parts, batch, choice)
+        return ladder_batch(parts.rows, parts.tables, batch_rows, self._draft_len, parts.page_size)
+
+    def _write_rows(self, batch_rows: Tensor, rows: tuple[int, ...]) -> None:
+        padded = (*rows, *[self._parts.rows.scratch_row] * (len(batch_rows) - len(rows)))
+        batch_rows.copy_(torch.tensor(padded, dtype=torch.int64, pin_memory=True), non_blocking=True)

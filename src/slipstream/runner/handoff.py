@@ -15,7 +15,7 @@ from torch import Tensor
 
 from slipstream.runner.prompts import PendingPrompt
 from slipstream.sampling.logprobs import TopLogprobs
-from slipstream.wire.step import Alternatives, PromptRun, StepResult, TokenRun
+from slipstream.wire.step import NO_TOKEN_CODE, Alternatives, PromptRun, StepResult, TokenRun
 
 NO_TOKEN_LEFT = (
     "no token may come next: what the request's structured output allows here is forbidden by the request itself; "
@@ -163,6 +163,7 @@ def _read(pending: PendingRuns) -> list[TokenRun]:
                 is_finite=finite[index],
                 top_logprobs=tuple(one[:num_top] for one in top[index][:num_emitted]) if top and num_top else (),
                 error=None if errors is None else errors[index],
+                error_code=NO_TOKEN_CODE if errors is not None and errors[index] is NO_TOKEN_LEFT else None,
             )
         )
     return runs

@@ -136,14 +136,18 @@ class Runner:
 
     def _run_ladders(self, decode_rows: tuple[int, ...], draft_len: int) -> PendingRuns:
         parts, choice = self._parts, self._choice(decode_rows)
-        is_plain = draft_len == self._draft_len and not parts.grammars.has_any(decode_rows)
-        if self._graphs is not None and is_plain:
-            replayed = self._graphs.replay(decode_rows, choice)
+        graphs = self._graphs if draft_len == self._draft_len else None
+        if graphs is not None and not parts.grammars.has_any(decode_rows):
+            replayed = graphs.replay(decode_rows, choice)
             if replayed is not None:
                 return replayed
         rows = torch.tensor(decode_rows, dtype=torch.int64, device=self._device)
         batch = ladder_batch(parts.rows, parts.tables, rows, draft_len, parts.page_size)
         masks = parts.grammars.before_ladders(decode_rows, batch.base_positions, batch.draft_tokens, parts.rows.history)
+        if graphs is not None:
+            replayed = graphs.replay_pair(decode_rows, choice, masks)
+            if replayed is not None:
+                return replayed
         return step.run_ladders(parts, batch, choice, masks)
 
     def _run_chunks(self, chunks: tuple[PrefillChunk, ...]) -> tuple[PendingRuns | None, tuple[PendingPrompt, ...]]:

@@ -70,7 +70,7 @@ class BatchChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ladders:
+class Ladders:
     """What the second part of a step works on: ladders whose forward is done, or is being done."""
 
     logits: Tensor  # [num_reqs, query_len, vocab_size] float32
@@ -95,6 +95,17 @@ def run_ladders(
     Returns:
         Unread results, one entry per real row.
     """
+    ladders = forward_ladders(parts, batch)
+    return finish_ladders(parts, ladders, choice, None if pending_masks is None else pending_masks.fill())
+
+
+def forward_ladders(parts: StepParts, batch: LadderBatch) -> Ladders:
+    """Run the first part of a step: the target's forward over every ladder.
+
+    Args:
+        parts: the engine's device side.
+        batch: from `inputs.ladder_batch`.
+    """
     output = parts.model.forward(batch.step, parts.layer_caches)
     _keep_boundary_taps(parts, batch.step, output.aux_hidden_states)
     num_reqs, query_len = batch.base_positions.shape[0], batch.query_len
@@ -102,8 +113,7 @@ def run_ladders(
     # The width is written out: without taps it is 0, which -1 could not mean.
     taps = output.aux_hidden_states.view(num_reqs, query_len, output.aux_hidden_states.shape[1])
     num_drafts = (batch.draft_tokens >= 0).sum(dim=1)
-    ladders = _Ladders(logits, taps, batch.draft_tokens, batch.row_of_batch, batch.base_positions, num_drafts)
-    return _verify_and_draft(parts, ladders, choice, pending_masks)
+    return Ladders(logits, taps, batch.draft_tokens, batch.row_of_batch, batch.base_positions, num_drafts)
 
 
 def run_chunks(
@@ -141,7 +151,7 @@ def run_chunks(
     ends = batch.last_token[done]
     logits = parts.model.compute_logits(output.hidden[ends]).unsqueeze(1)
     no_drafts = torch.empty((len(done), 0), dtype=torch.int64, device=taps.device)
-    ladders = _Ladders(
+    ladders = Ladders(
         logits,
         taps[ends].unsqueeze(1),
         no_drafts,
@@ -149,15 +159,24 @@ def run_chunks(
         batch.num_computed_tokens[done] - 1,
         torch.zeros(len(done), dtype=torch.int64, device=taps.device),
     )
-    return _verify_and_draft(parts, ladders, choice, pending_masks), prompts
+    masks = None if pending_masks is None else pending_masks.fill()
+    return finish_ladders(parts, ladders, choice, masks), prompts
 
 
-def _verify_and_draft(
-    parts: StepParts, ladders: _Ladders, choice: BatchChoice, pending_masks: PendingMasks | None
-) -> PendingRuns:
+def finish_ladders(parts: StepParts, ladders: Ladders, choice: BatchChoice, masks: LadderMasks | None) -> PendingRuns:
+    """Run the second part of a step: verify, commit, draft again.
+
+    Args:
+        parts: the engine's device side.
+        ladders: of the first part.
+        choice: what the host chose for the batch.
+        masks: what constrained rows may hold; None when there is none.
+
+    Returns:
+        Unread results, one entry per real row.
+    """
     rows, logits, draft_tokens = parts.rows, ladders.logits, ladders.draft_tokens
     row_of_batch, base_positions = ladders.row_of_batch, ladders.base_positions
-    masks = None if pending_masks is None else pending_masks.fill()
     sampling = rows.sampling(row_of_batch, has_rejection=choice.has_rejection)
     edits = parts.edits.gather(row_of_batch, choice.needs, rows.history)
     edited = logits if edits is None else edit_logits(logits, edits, base_positions, draft_tokens)
@@ -208,7 +227,7 @@ def _constraint_news(masks: LadderMasks, edited: Tensor, verdict: Verdict) -> Co
 
 
 def _propose(
-    parts: StepParts, verdict: Verdict, ladders: _Ladders, sampling: SamplingInputs, choice: BatchChoice
+    parts: StepParts, verdict: Verdict, ladders: Ladders, sampling: SamplingInputs, choice: BatchChoice
 ) -> Proposal:
     rows, row_of_batch = parts.rows, ladders.row_of_batch
     return parts.drafter.propose(

@@ -1,14 +1,16 @@
-"""Notice a client that leaves while a whole answer is in the making. Streams: see sse."""
+"""Notice a client that leaves before its answer begins. One that leaves within a stream: see sse."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from typing import TypeVar
 
-from fastapi import Request, Response
+from fastapi import Request
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from slipstream.server.errors import CLIENT_GONE_STATUS
+_Result = TypeVar("_Result")
 
 
 async def wait_for_disconnect(receive: Receive) -> None:
@@ -17,20 +19,26 @@ async def wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-async def answer_or_leave(request: Request, work: Coroutine[None, None, Response]) -> Response:
-    """Return the answer, or cancel the work when the client leaves first.
+async def result_or_leave(request: Request, work: Coroutine[None, None, _Result]) -> _Result:
+    """Return what the work returns, or cancel it when the client leaves first.
 
-    A server does not cancel a handler whose client is gone; without this the engine would work for nobody.
+    A server does not cancel a handler whose client is gone; without this the engine would work for nobody: on a whole
+    answer, or on the constraint that a stream waits for.
 
     Args:
         request: whose body has been read.
-        work: makes the answer; its `finally` aborts what it started.
+        work: its `finally` aborts what it started.
+
+    Raises:
+        ClientDisconnect: the client has left.
     """
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(wait_for_disconnect(request.receive))
     try:
         await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else Response(status_code=CLIENT_GONE_STATUS)
+        if working.done():
+            return working.result()
+        raise ClientDisconnect
     finally:
         for task in (working, watching):
             task.cancel()

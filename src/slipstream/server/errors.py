@@ -25,7 +25,7 @@ _MAX_SHOWN = 80
 _CONTEXT_FIELDS = {
     "/v1/chat/completions": {"prompt": "messages"},
     "/v1/messages": {"prompt": "messages"},
-    "/v1/responses": {"prompt": "input", "messages": "input", "max_tokens": "max_output_tokens"},
+    "/v1/responses": {"prompt": "input", "messages": "input"},
 }
 """What a field at fault, when the context is too short, is called by an endpoint that names it otherwise."""
 

@@ -154,6 +154,46 @@ def test_two_hundred_clients_that_leave_leave_nothing_running():
     run(body)
 
 
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+CONSTRAINED = {
+    "/v1/completions": {"prompt": "ABC", "guided_regex": "AB"},
+    "/v1/chat/completions": {"messages": USER, "n": 2, "response_format": {"type": "json_object"}},
+    "/v1/messages": {
+        "model": "tiny",
+        "messages": USER,
+        "max_tokens": 9,
+        "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
+    },
+    "/v1/responses": {"input": "hi", "text": {"format": {"type": "json_schema", "name": "a", "schema": SCHEMA}}},
+}
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+@pytest.mark.parametrize("path", CONSTRAINED)
+def test_a_client_that_leaves_while_its_constraint_is_compiled_waits_for_nothing(monkeypatch, path, is_stream):
+    async def body():
+        async with live_world(step_s=0.001) as w:
+            monkeypatch.setattr(w.engine, "_compile", lambda: None)
+            host, port = w.url.removeprefix("http://").split(":")
+            _, writer = await asyncio.open_connection(host, int(port))
+            payload = json.dumps(CONSTRAINED[path] | {"stream": is_stream}).encode()
+            head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+            writer.write(f"{head}content-length: {len(payload)}\r\n\r\n".encode() + payload)
+            num_choices = CONSTRAINED[path].get("n", 1)
+            while len(w.engine.compiling) < num_choices:
+                await asyncio.sleep(0.001)
+            writer.close()
+            for _ in range(1000):
+                if not w.engine.compiling:
+                    break
+                await asyncio.sleep(0.001)
+            assert w.engine.compiling == {}, "the engine is told that nobody waits"
+            assert w.engine.num_aborts == num_choices
+            assert w.llm.status.num_streams == 0
+
+    run(body)
+
+
 def test_what_a_reader_that_reads_nothing_holds_is_bounded_by_its_request(monkeypatch):
     """The engine ends, the tokens wait in the reader's queue, and nothing of them is lost when it reads after all."""
 

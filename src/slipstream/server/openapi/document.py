@@ -32,7 +32,6 @@ _ERRORS = {
     500: "the server failed; its log says more",
     503: "the server is loading, draining, full or about to end: try again after Retry-After seconds",
 }
-_TOO_MANY: Schema = {"schema": {"type": "string", "description": "more connections than the server takes"}}
 
 
 def build_document(endpoints: Sequence[Endpoint], *, needs_api_key: bool = False) -> dict[str, Any]:
@@ -98,10 +97,8 @@ def _responses(endpoint: Endpoint, components: dict[str, Schema], *, has_key: bo
         hint = endpoint.unready if status == 503 and endpoint.unready is not None else endpoint.error
         content = {_JSON: {"schema": schema_of(hint, components)}}
         responses[str(status)] = {"description": _ERRORS[status], "content": content}
-        if status == 503:
-            responses["503"]["content"]["text/plain"] = _TOO_MANY
-            if endpoint.accepts is not None:
-                responses["503"]["headers"] = {"Retry-After": {"schema": {"type": "integer", "minimum": 0}}}
+        if status == 503 and endpoint.accepts is not None:
+            responses["503"]["headers"] = {"Retry-After": {"schema": {"type": "integer", "minimum": 0}}}
     return responses
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from slipstream.base.errors import RequestError, UnsupportedFeature
 from slipstream.frontend.chat import ChatAsk
-from slipstream.server.protocol.chat_requests import ChatRequest, chat_max_tokens
+from slipstream.server.protocol.chat_requests import ChatRequest, chat_max_tokens, chat_names
 from slipstream.server.protocol.parse import sampling_of
-from slipstream.server.protocol.structured import grammar_field
+from slipstream.server.protocol.structured import field_at_fault, grammar_field
+from slipstream.server.protocol.translated import naming
 from slipstream.text.messages import parse_messages
 from slipstream.text.tools.schema import parse_tool_choice, parse_tools
 from slipstream.wire.sampling_params import SamplingParams
@@ -59,15 +60,10 @@ def chat_sampling(asked: ChatRequest) -> SamplingParams:
     if asked.prompt_logprobs is not None and asked.stream:
         raise RequestError("prompt_logprobs with stream: ask for a whole answer", param="prompt_logprobs")
     num_top = (asked.top_logprobs or 0) if asked.logprobs else None
-    try:
-        sampling = sampling_of(asked, max_tokens=chat_max_tokens(asked), logprobs=num_top)
-    except RequestError as error:
-        if error.param == "logprobs":
-            error.param = "top_logprobs"
-        raise
-    return sampling
+    with naming(chat_names(asked)):
+        return sampling_of(asked, max_tokens=chat_max_tokens(asked), logprobs=num_top)
 
 
 def constraint_field(asked: ChatRequest, ask: ChatAsk) -> str | None:
     """Return the field that an error about the constraint of the text is about, or None without a constraint."""
-    return "tools" if ask.tool_choice.mode in ("required", "named") else grammar_field(asked)
+    return field_at_fault(ask.tool_choice, grammar_field(asked))

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from slipstream.base.errors import RequestError
-from slipstream.server.protocol.requests import SamplingFields
+from slipstream.server.protocol.requests import TOOLS_BOUND, SamplingFields
 from slipstream.text.messages import MAX_MESSAGES
 from slipstream.text.tools.schema import MAX_TOOLS
 from slipstream.wire.sampling_params import MAX_LOGPROBS
@@ -25,7 +25,7 @@ class ChatRequest(SamplingFields):
     top_logprobs: int | None = Field(
         None, description=f"with logprobs, also those of the k likeliest at each token's place; at most {MAX_LOGPROBS}"
     )
-    tools: list[Any] = Field([], description=f"functions that the model may call, at most {MAX_TOOLS}")
+    tools: list[Any] = Field([], description=f"functions that the model may call, at most {MAX_TOOLS}; {TOOLS_BOUND}")
     tool_choice: str | dict[str, Any] | None = Field(
         None, description='"auto" (with tools), "none", "required", or an object that names a function'
     )
@@ -43,6 +43,12 @@ class ChatRequest(SamplingFields):
     return_token_origins: bool = Field(
         False, description="add token_origins to each choice: texts by token, and whether it was an accepted draft"
     )
+
+
+def chat_names(request: ChatRequest) -> dict[str, str]:
+    """Return what the caller calls a field that has another name in errors."""
+    is_new = request.max_tokens is None and request.max_completion_tokens is not None
+    return {"logprobs": "top_logprobs"} | ({"max_tokens": "max_completion_tokens"} if is_new else {})
 
 
 def chat_max_tokens(request: ChatRequest) -> int | None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from slipstream.wire.request import MAX_BAD_SEQUENCE_LEN
 from slipstream.wire.sampling_params import (
     MAX_BAD_WORDS,
     MAX_LOGPROBS,
@@ -18,6 +19,12 @@ from slipstream.wire.sampling_params import (
 MAX_LOGIT_BIASES = 4096
 MAX_ALLOWED_TOKEN_IDS = 65_536
 MAX_CHOICES = 4096
+
+TOOLS_BOUND = (
+    "where tool_choice forces a call, or one of the tools is strict, only these are called and their schemas bind the "
+    "arguments; else names and arguments are what the model writes"
+)
+"""What becomes of the schemas of tools, in every protocol."""
 
 
 class Fields(BaseModel):
@@ -85,7 +92,9 @@ class SamplingFields(Fields):
         None, description=f"only these tokens may be drawn; at most {MAX_ALLOWED_TOKEN_IDS}"
     )
     bad_words: Annotated[list[str], _at_most(MAX_BAD_WORDS)] = Field(
-        [], description=f"texts that the answer may not contain; at most {MAX_BAD_WORDS}"
+        [],
+        description=f"texts that the answer may not contain; at most {MAX_BAD_WORDS}, of {MAX_BAD_SEQUENCE_LEN} tokens "
+        "each at most",
     )
     min_tokens: int = Field(0, description="no end before that many tokens; at most max_tokens")
     prompt_logprobs: int | None = Field(

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from slipstream.base.errors import RequestError, UnsupportedFeature
 from slipstream.server.protocol.requests import MAX_CHOICES, SamplingFields
 from slipstream.text.grammar.limits import GrammarLimits, refuse_large
+from slipstream.text.tools.schema import ToolChoice
 from slipstream.wire.grammar import GrammarSpec
 
 GRAMMAR_CODES = ("invalid_grammar", "grammar_too_large")
@@ -57,6 +58,16 @@ def grammar_field(request: SamplingFields) -> str | None:
     """Return the name of the field that holds the constraint of a request; None if there is none."""
     asked = _asked(request)
     return asked[0][0].partition(".")[0] if asked else None
+
+
+def field_at_fault(choice: ToolChoice, field: str | None) -> str | None:
+    """Return the field that an error about the constraint of an answer is about: what binds calls is one too.
+
+    Args:
+        choice: among the tools.
+        field: that holds a constraint on the text; None without one.
+    """
+    return "tools" if choice.mode in ("required", "named") or (choice.mode == "auto" and field is None) else field
 
 
 @contextlib.contextmanager

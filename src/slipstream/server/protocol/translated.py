@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from slipstream.base.errors import RequestError
@@ -57,6 +58,22 @@ def check_choice(choice: object, tools: ToolSet) -> ToolChoice:
         return parse_tool_choice(choice, tools)
     except RequestError as error:
         raise renamed(error, {".function": ""}) from error
+
+
+@contextlib.contextmanager
+def naming(names: Mapping[str, str]) -> Iterator[None]:
+    """Call a field in an error about it what the caller calls it.
+
+    Args:
+        names: what the caller calls a field that has another name here.
+    """
+    try:
+        yield
+    except RequestError as error:
+        field = error.param or ""
+        if field not in names:
+            raise
+        raise renamed(error, {field: names[field]}) from error
 
 
 def renamed(error: RequestError, names: Mapping[str, str]) -> RequestError:

@@ -17,15 +17,16 @@ from slipstream.frontend.stream import Delta
 from slipstream.server.answer import join, prompt_logprobs_of, speculation_of, usage_of
 from slipstream.server.call_id import call_of
 from slipstream.server.chat_choices import ChatChoiceWriter, ShownChat
-from slipstream.server.disconnect import answer_or_leave
+from slipstream.server.disconnect import result_or_leave
 from slipstream.server.merge import merge
 from slipstream.server.protocol.chat_input import ask_of, chat_sampling, constraint_field
-from slipstream.server.protocol.chat_requests import ChatRequest
+from slipstream.server.protocol.chat_requests import ChatRequest, chat_names
 from slipstream.server.protocol.chat_responses import ChatChunk, ChatChunkChoice, ChatCompletion
 from slipstream.server.protocol.endpoints import CHAT
 from slipstream.server.protocol.parse import parse_fields, wants_running_usage, wants_usage
 from slipstream.server.protocol.responses import UNSET, RunningUsage, UnsetType, Usage
 from slipstream.server.protocol.structured import blaming
+from slipstream.server.protocol.translated import naming
 from slipstream.server.routes.context import ServerContext, json_response
 from slipstream.server.sse import EventStream, event
 
@@ -43,8 +44,8 @@ def chat_router(context: ServerContext) -> APIRouter:
         context.check_model(asked.model)
         has_usage = wants_usage(asked)
         if not asked.stream:
-            return await answer_or_leave(request, _whole(context.llm, asked, call_of(request)))
-        chat = await _open(context.llm, asked, call_of(request))
+            return await result_or_leave(request, _whole(context.llm, asked, call_of(request)))
+        chat = await result_or_leave(request, _open(context.llm, asked, call_of(request)))
         return EventStream(chat.events(has_usage, has_running=wants_running_usage(asked)), chat.close)
 
     return router
@@ -52,7 +53,7 @@ def chat_router(context: ServerContext) -> APIRouter:
 
 async def _open(llm: AsyncLLM, asked: ChatRequest, call: Call) -> _Chat:
     ask, sampling = ask_of(asked, llm.processor.template_variables), chat_sampling(asked)
-    with blaming(constraint_field(asked, ask)):
+    with naming(chat_names(asked)), blaming(constraint_field(asked, ask)):
         return _Chat(llm, asked, await llm.open_chat_choices(ask, sampling, call=call))
 
 

@@ -19,7 +19,7 @@ from slipstream.frontend.generation import Generation
 from slipstream.server.answer import collect, usage_of, visible
 from slipstream.server.call_id import call_of
 from slipstream.server.completion_choices import ChoiceWriter, PromptText, Shown
-from slipstream.server.disconnect import answer_or_leave
+from slipstream.server.disconnect import result_or_leave
 from slipstream.server.merge import merge
 from slipstream.server.protocol.endpoints import COMPLETIONS
 from slipstream.server.protocol.parse import (
@@ -59,8 +59,8 @@ def completions_router(context: ServerContext) -> APIRouter:
         context.check_model(asked.model)
         has_usage = wants_usage(asked)
         if not asked.stream:
-            return await answer_or_leave(request, _whole(context.llm, asked, call_of(request)))
-        opened = await _open(context.llm, asked, call_of(request))
+            return await result_or_leave(request, _whole(context.llm, asked, call_of(request)))
+        opened = await result_or_leave(request, _open(context.llm, asked, call_of(request)))
         return EventStream(_events(context.llm, opened, has_usage, wants_running_usage(asked)), opened.close)
 
     return router

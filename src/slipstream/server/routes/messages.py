@@ -11,7 +11,7 @@ from slipstream.frontend.async_llm import AsyncLLM
 from slipstream.frontend.call import Call
 from slipstream.frontend.generation import Generation
 from slipstream.server.call_id import call_of
-from slipstream.server.disconnect import answer_or_leave
+from slipstream.server.disconnect import result_or_leave
 from slipstream.server.errors import error_body, status_of
 from slipstream.server.protocol.endpoints import COUNT_TOKENS, MESSAGES
 from slipstream.server.protocol.messages.errors import messages_error
@@ -20,7 +20,8 @@ from slipstream.server.protocol.messages.output import MessageAnswer
 from slipstream.server.protocol.messages.requests import CountTokensRequest, MessagesRequest
 from slipstream.server.protocol.messages.responses import MessagesEvent, TokenCount
 from slipstream.server.protocol.parse import parse_fields
-from slipstream.server.protocol.structured import blaming
+from slipstream.server.protocol.structured import blaming, field_at_fault
+from slipstream.server.protocol.translated import naming
 from slipstream.server.routes.context import ServerContext, json_response
 from slipstream.server.sse import EventStream, event
 from slipstream.wire.sampling_params import SamplingParams
@@ -35,8 +36,8 @@ def messages_router(context: ServerContext) -> APIRouter:
         asked = parse_fields(MESSAGES, MessagesRequest, await context.read(request))
         context.check_model(asked.model)
         if not asked.stream:
-            return await answer_or_leave(request, _whole(context.llm, asked, call_of(request)))
-        generation = await _open(context.llm, asked, call_of(request))
+            return await result_or_leave(request, _whole(context.llm, asked, call_of(request)))
+        generation = await result_or_leave(request, _open(context.llm, asked, call_of(request)))
         return EventStream(_events(context.llm, generation), generation.close, tail=b"", on_error=_error_event)
 
     @router.post(COUNT_TOKENS.path)
@@ -60,7 +61,8 @@ async def _open(llm: AsyncLLM, asked: MessagesRequest, call: Call) -> Generation
         stop=tuple(asked.stop_sequences),
         grammar=grammar,
     )
-    with blaming(None if grammar is None else "output_config"):
+    field = field_at_fault(ask.tool_choice, None if grammar is None else "output_config")
+    with naming({"stop": "stop_sequences"}), blaming(field):
         return await llm.open_chat(ask, sampling, call=call)
 
 

@@ -10,14 +10,15 @@ from slipstream.frontend.async_llm import AsyncLLM
 from slipstream.frontend.call import Call
 from slipstream.frontend.generation import Generation
 from slipstream.server.call_id import call_of
-from slipstream.server.disconnect import answer_or_leave
+from slipstream.server.disconnect import result_or_leave
 from slipstream.server.protocol.endpoints import RESPONSES
 from slipstream.server.protocol.parse import parse_fields
 from slipstream.server.protocol.response_api.input import ask_of, grammar_of
 from slipstream.server.protocol.response_api.output import ResponseAnswer
 from slipstream.server.protocol.response_api.requests import ResponseRequest
 from slipstream.server.protocol.response_api.responses import ResponseEvent
-from slipstream.server.protocol.structured import blaming
+from slipstream.server.protocol.structured import blaming, field_at_fault
+from slipstream.server.protocol.translated import naming
 from slipstream.server.routes.context import ServerContext, json_response
 from slipstream.server.sse import EventStream, event
 from slipstream.wire.sampling_params import SamplingParams
@@ -32,8 +33,8 @@ def response_api_router(context: ServerContext) -> APIRouter:
         asked = parse_fields(RESPONSES, ResponseRequest, await context.read(request))
         context.check_model(asked.model)
         if not asked.stream:
-            return await answer_or_leave(request, _whole(context.llm, asked, call_of(request)))
-        generation, answer = await _open(context.llm, asked, call_of(request))
+            return await result_or_leave(request, _whole(context.llm, asked, call_of(request)))
+        generation, answer = await result_or_leave(request, _open(context.llm, asked, call_of(request)))
         return EventStream(
             _events(generation, answer),
             generation.close,
@@ -54,7 +55,10 @@ async def _open(llm: AsyncLLM, asked: ResponseRequest, call: Call) -> tuple[Gene
         max_tokens=asked.max_output_tokens,
         grammar=grammar,
     )
-    with blaming(None if grammar is None else "text"):
+    with (
+        naming({"max_tokens": "max_output_tokens"}),
+        blaming(field_at_fault(ask.tool_choice, None if grammar is None else "text")),
+    ):
         generation = await llm.open_chat(ask, sampling, call=call)
     return generation, ResponseAnswer(asked, ask, llm.model_name, generation.stream)
 

@@ -62,6 +62,7 @@ def test_errors_are_listed_where_they_can_occur():
     assert set(chat) == {"200", "400", "404", "405", "413", "500", "503"}
     assert chat["400"]["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/ErrorBody"}
     assert chat["503"]["headers"]["Retry-After"]
+    assert set(chat["503"]["content"]) == {"application/json"}
     assert set(found["GET", "/v1/models/{model}"]["responses"]) == {"200", "404", "405", "500", "503"}
     health = found["GET", "/health"]["responses"]
     assert health["503"]["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Health"}

@@ -51,12 +51,15 @@ def test_log_probabilities(fields, logprobs):
         ({"logprobs": True, "top_logprobs": -1}, "top_logprobs"),
         ({"prompt_logprobs": 0, "stream": True}, "prompt_logprobs"),
         ({"max_tokens": 1, "max_completion_tokens": 2}, "max_completion_tokens"),
+        ({"max_completion_tokens": 0}, "max_completion_tokens"),
+        ({"max_tokens": 0}, "max_tokens"),
     ],
 )
 def test_contradictions_are_named(fields, param):
     with pytest.raises(RequestError) as caught:
         chat_sampling(chat(**fields))
     assert caught.value.param == param
+    assert param in str(caught.value)
 
 
 def test_errors_about_the_constraint_have_a_field():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slipstream.base.errors import RequestError, UnsupportedFeature
-from slipstream.server.protocol.translated import check_choice, check_messages, check_tools, renamed
+from slipstream.server.protocol.translated import check_choice, check_messages, check_tools, naming, renamed
 from slipstream.text.tools.schema import ToolChoice, ToolSet
 from support.answer_world import refusal_of
 
@@ -43,6 +43,19 @@ def test_choices_are_named_without_their_wrapping():
     error = refusal_of(check_choice, {"type": "function", "function": {"name": "g"}}, tools)
     assert error.param == "tool_choice.name"
     assert refusal_of(check_choice, "required", ToolSet()).param == "tool_choice"
+
+
+def test_a_field_gets_the_name_that_the_caller_knows():
+    def refuse(param):
+        with naming({"stop": "stop_sequences"}):
+            raise UnsupportedFeature("stop=1: give another stop", param=param, code="c")
+
+    error = refusal_of(refuse, "stop")
+    assert (type(error), error.param, error.code) == (UnsupportedFeature, "stop_sequences", "c")
+    assert str(error) == "stop_sequences=1: give another stop_sequences"
+    for param in ("temperature", None):
+        error = refusal_of(refuse, param)
+        assert (str(error), error.param) == ("stop=1: give another stop", param)
 
 
 def test_class_and_code_are_kept():

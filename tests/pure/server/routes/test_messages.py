@@ -150,6 +150,8 @@ def test_limits_and_stop_sequences():
             assert message["content"][0]["text"] == "ABCD"
             assert (message["stop_reason"], message["stop_sequence"]) == ("stop_sequence", "EF")
             assert "context" in error_of(await w.post(PATH, LEAST | {"max_tokens": 10**7}), 400)
+            told = error_of(await w.post(PATH, LEAST | {"stop_sequences": ["x" * 20_000]}), 400)
+            assert told.startswith("stop_sequences: ")
 
     run(body)
 

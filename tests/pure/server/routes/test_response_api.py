@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from slipstream.server.protocol.endpoints import RESPONSES
 from slipstream.wire.grammar import GrammarSpec
-from slipstream.wire.messages import Failed
+from slipstream.wire.messages import Failed, RequestOutput
 from support.answer_world import WEATHER, calls_text, json_values, named_events, prompt_of, says, tool_text
 from support.http_world import USER, error_of, live_world, run, world
 
@@ -155,11 +155,38 @@ def test_what_the_text_must_look_like_reaches_the_engine():
     run(body)
 
 
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"text": {"format": {"type": "json_object"}}}, "text"),
+        ({"tools": [TOOL], "tool_choice": "required"}, "tools"),
+    ],
+)
+def test_a_constraint_that_the_engine_refuses_is_named(monkeypatch, fields, param):
+    async def body():
+        async with served(facts=ROOMY) as w:
+
+            def refuse():
+                for request_id in w.engine.compiling:
+                    told = {"error": "no text satisfies it", "error_kind": "RequestError"}
+                    output = RequestOutput(
+                        request_id=request_id, finish_reason="error", error_code="invalid_grammar", **told
+                    )
+                    w.engine._news.append(output)
+                w.engine.compiling.clear()
+
+            monkeypatch.setattr(w.engine, "_compile", refuse)
+            assert error_of(await w.post(PATH, LEAST | fields), 400)["param"] == param
+
+    run(body)
+
+
 def test_errors_name_the_fields_of_this_api():
     async def body():
         async with served() as w:
             error = error_of(await w.post(PATH, LEAST | {"max_output_tokens": 10**7}), 400)
             assert (error["param"], error["code"]) == ("max_output_tokens", "context_length_exceeded")
+            assert "lower max_output_tokens to" in error["message"]
             for text in ("A" * 600, "A" * 10**5):
                 error = error_of(await w.post(PATH, {"input": text}), 400)
                 assert (error["param"], error["code"]) == ("input", "context_length_exceeded")

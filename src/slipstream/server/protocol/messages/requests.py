@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from slipstream.server.protocol.fields import Ignored, Refused
-from slipstream.server.protocol.requests import Fields
+from slipstream.server.protocol.requests import TOOLS_BOUND, Fields
 from slipstream.text.messages import MAX_MESSAGES
 from slipstream.wire.sampling_params import MAX_STOP_STRINGS
 
@@ -28,7 +28,7 @@ class ConversationFields(Fields):
     system: str | list[Any] | None = Field(
         None, description="instructions before the conversation: a string or a list of text blocks"
     )
-    tools: list[Any] = Field([], description="tools with name, description and input_schema")
+    tools: list[Any] = Field([], description=f"tools with name, description and input_schema; {TOOLS_BOUND}")
     tool_choice: dict[str, Any] | None = Field(
         None, description='{"type": …} with auto, any, tool (and its name) or none; also disable_parallel_tool_use'
     )

@@ -152,7 +152,7 @@ def grammar_of(text: object) -> GrammarSpec | None:
     """
     form = {} if text is None else TEXT.read(text, "text").get("format", {"type": "text"})
     kind = form.get("type", "text")
-    if kind not in FORMATS:
+    if not isinstance(kind, str) or kind not in FORMATS:
         raise refuse_kind(kind, tuple(FORMATS), "text.format", "there is no other format")
     found = FORMATS[kind].read(form, "text.format")
     if kind == "text":

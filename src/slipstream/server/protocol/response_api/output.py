@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from slipstream.base.errors import SlipstreamError
+from slipstream.base.errors import RequestError, SlipstreamError
 from slipstream.frontend.answer_stream import AnswerDelta
 from slipstream.frontend.chat import ChatAsk
 from slipstream.frontend.stream import RequestStream
@@ -93,7 +93,8 @@ class ResponseAnswer:
 
     def fail(self, error: SlipstreamError) -> ResponseEvent:
         """Return the last event of an answer that an error ended."""
-        told = ResponseError(code="server_error", message=str(error))
+        code = error.code if isinstance(error, RequestError) else None
+        told = ResponseError(code=code or "server_error", message=str(error))
         body = msgspec.structs.replace(
             self._body, status="failed", error=told, output=self._items("incomplete"), usage=self._usage()
         )

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from slipstream.server.protocol.fields import Ignored, Refused
-from slipstream.server.protocol.requests import Fields
+from slipstream.server.protocol.requests import TOOLS_BOUND, Fields
 from slipstream.text.messages import MAX_MESSAGES
 
 MAX_METADATA = 16
@@ -35,7 +35,7 @@ class ResponseRequest(Fields):
     top_p: float = Field(1.0, description="nucleus mass above 0 and at most 1; 1 is off")
     top_k: int = Field(0, description="keep the k most likely tokens; 0 or -1 is off")
     seed: int | None = Field(None, description="the same seed and prompt give the same text; absent draws one")
-    tools: list[Any] = Field([], description="functions with name, description and parameters")
+    tools: list[Any] = Field([], description=f"functions with name, description and parameters; {TOOLS_BOUND}")
     tool_choice: str | dict[str, Any] | None = Field(
         None, description='none, auto, required, or {"type": "function", "name": …}'
     )

@@ -126,6 +126,8 @@ def test_the_form_of_the_text():
     assert grammar_of(None) is grammar_of({}) is grammar_of({"format": {"type": "text"}}) is None
     for bad, param in (
         ({"format": {"type": "regex"}}, "text.format.type"),
+        ({"format": {"type": ["text"]}}, "text.format.type"),
+        ({"format": {"type": {}}}, "text.format.type"),
         ({"format": {"type": "json_schema", "name": "n"}}, "text.format.schema"),
         ({"format": {"type": "text", "schema": {}}}, "text.format.schema"),
         ({"verbosity": "low"}, "text.verbosity"),
