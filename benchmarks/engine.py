@@ -95,7 +95,7 @@ def main() -> None:
         record = profile(drafter)
         records.append(record)
         print(
-            f"drafter {drafter:7} {record['kernels_per_step']:6.0f} kernels and copies a step, prefill spread over them; "
+            f"drafter {drafter:7} {record['kernels_per_step']:6.0f} kernels and copies a step, prefill included; "
             f"{record['device_ms_per_step']:.3f} ms of device time"
         )
     if options.output is not None:

@@ -352,7 +352,7 @@ def read_key_file(path: Path) -> list[str]:
         ConfigError: it cannot be read, or holds no key; the message shows none of its text.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
         raise ConfigError(f"api_key_file={str(path)!r} cannot be read: {error.strerror} (--api-key-file)") from error
     except UnicodeDecodeError:

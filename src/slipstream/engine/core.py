@@ -159,7 +159,9 @@ class EngineCore:
         num_late = 0 if self._compiles is None else self._compiles.count
         if not num_compiling and not num_late:
             return stats
-        return msgspec.structs.replace(stats, num_waiting=stats.num_waiting + num_compiling, num_late_compiles=num_late)
+        return msgspec.structs.replace(
+            stats, num_waiting=stats.num_waiting + num_compiling, num_deferred=num_compiling, num_late_compiles=num_late
+        )
 
     @property
     def _can_step(self) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from slipstream.base.errors import SlipstreamError
+from slipstream.base.errors import ContextLengthError, RequestError, SlipstreamError, UnsupportedFeature
 from slipstream.base.log import log_fields, set_up_logging
 from slipstream.config.schema import EngineConfig
 from slipstream.engine.core import EngineCore
@@ -45,6 +45,9 @@ IDLE_POLL_MS = 200
 
 HEARTBEAT_S = 1.0
 """How often an engine that only waits for compilations speaks: its silence would be taken for a hang."""
+
+CALLERS_FAULTS = frozenset(kind.__name__ for kind in (RequestError, ContextLengthError, UnsupportedFeature))
+"""Errors whose message may quote a request."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -178,7 +181,10 @@ def log_ends(outputs: Sequence[RequestOutput]) -> None:
         if output.finish_reason is None:
             continue
         if output.finish_reason == "error":
-            log_fields(_LOG, logging.WARNING, "request failed", request_id=output.request_id, reason=output.error)
+            # What is wrong with a request may quote it, and what people send is not logged.
+            is_callers = output.error_kind in CALLERS_FAULTS
+            reason = {"kind": output.error_kind, "code": output.error_code} if is_callers else {"reason": output.error}
+            log_fields(_LOG, logging.WARNING, "request failed", request_id=output.request_id, **reason)
         elif _LOG.isEnabledFor(logging.DEBUG):
             log_fields(
                 _LOG,

@@ -83,7 +83,8 @@ CATALOG: tuple[Metric, ...] = (
     Metric(
         "vllm:num_requests_waiting_by_reason",
         "gauge",
-        "Requests queued for a row, by reason; a row or cache pages (capacity) are all that any waits for.",
+        "Requests queued for a row, by what they wait for: a row or cache pages (capacity), or the compilation of "
+        "their constraint (deferred).",
         ("reason",),
     ),
     Metric("vllm:kv_cache_usage_perc", "gauge", "Share of cache pages in use by requests, 0 to 1."),

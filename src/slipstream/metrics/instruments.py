@@ -118,7 +118,9 @@ class Instruments:
             usage = (stats.num_pages - stats.num_free_pages - stats.num_cached_pages) / stats.num_pages
         self._set("vllm:kv_cache_usage_perc", usage)
         self._set("vllm:gpu_cache_usage_perc", usage)
-        self._set("vllm:num_requests_waiting_by_reason", stats.num_waiting, reason="capacity")
+        num_for_room = stats.num_waiting - stats.num_deferred
+        self._set("vllm:num_requests_waiting_by_reason", num_for_room, reason="capacity")
+        self._set("vllm:num_requests_waiting_by_reason", stats.num_deferred, reason="deferred")
         num_cached = stats.num_cached_prompt_tokens - last.num_cached_prompt_tokens
         num_taken_in = stats.num_prompt_tokens - last.num_prompt_tokens
         self._count("vllm:prompt_tokens_by_source", num_cached, source="local_cache_hit")

@@ -72,8 +72,9 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True):
         num_preemptions: times the request was preempted; set on the last output.
         is_accepted: the constraint of the request is compiled and the request is queued; said once, in an output
             without tokens, and never for a request without a constraint.
-        error_kind: class name of the error that refused the request, as in `Failed`; None when it failed later.
-        error_code: the refusal's short word, if it has one.
+        error_kind: class name of the error that refused the request, as in `Failed`, or that ended it later if the
+            request itself is at fault; else None when it failed later.
+        error_code: the error's short word, if it has one; `NO_TOKEN_CODE` when it ran before.
     """
 
     request_id: str
@@ -102,11 +103,13 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot: gauges as they are, counters since the engine started.
 
     `num_cached_prompt_tokens` are those of `num_prompt_tokens` that were found in the cache; `num_prefix_hit_tokens`
-    also counts prompts that have no first token yet. `num_corrupted_requests` ended because of their logits.
+    also counts prompts that have no first token yet. `num_deferred` are those of `num_waiting` whose constraint is
+    being compiled. `num_corrupted_requests` ended because of their logits.
     """
 
     num_running: int = 0
     num_waiting: int = 0
+    num_deferred: int = 0
     num_free_pages: int = 0
     num_cached_pages: int = 0
     num_pages: int = 0

@@ -52,6 +52,12 @@ def test_a_file_without_a_key_is_an_error_and_not_an_open_door(tmp_path: Path, t
         read_key_file(file)
 
 
+def test_a_byte_order_mark_is_no_part_of_a_key(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_bytes(b"\xef\xbb\xbffirst\nsecond\n")
+    assert read_key_file(file) == ["first", "second"]
+
+
 def test_a_file_that_cannot_be_read_is_named_and_not_quoted(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no-such-file.*cannot be read: No such file"):
         read_key_file(tmp_path / "no-such-file")

@@ -47,3 +47,12 @@ def test_every_request_shows_when_debugging(caplog: pytest.LogCaptureFixture) ->
     assert (begun["prompt_tokens"], ended["finish_reason"], ended["queue_s"]) == (2, "length", 0.5)
     assert "71234" not in str(begun)
     assert "secret" not in str(begun)
+
+
+def test_a_refusal_s_message_may_quote_the_request_and_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="slipstream.engine")
+    refused = {"finish_reason": "error", "error": "regex '(?<!secret)b' cannot", "error_code": "invalid_grammar"}
+    log_ends([RequestOutput(request_id="call-4", error_kind="UnsupportedFeature", **refused)])
+    (record,) = caplog.records
+    assert fields_of(record) == {"request_id": "call-4", "kind": "UnsupportedFeature", "code": "invalid_grammar"}
+    assert "secret" not in record.getMessage()

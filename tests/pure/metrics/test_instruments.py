@@ -165,10 +165,11 @@ def test_prompt_tokens_by_source_add_up():
 
 def test_corrupted_and_waiting_requests():
     instruments = make()
-    instruments.follow(EngineStats(num_corrupted_requests=2, num_waiting=5))
+    instruments.follow(EngineStats(num_corrupted_requests=2, num_waiting=7, num_deferred=2))
     found = samples(instruments)
     assert found["vllm:corrupted_requests_total", ()] == 2
     assert found["vllm:num_requests_waiting_by_reason", (("reason", "capacity"),)] == 5
+    assert found["vllm:num_requests_waiting_by_reason", (("reason", "deferred"),)] == 2
 
 
 def test_latencies_are_observed_under_both_names():

@@ -10,7 +10,10 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from slipstream.base.errors import CheckpointError
 from slipstream.text.tokenizer import Tokenizer
 
-_LIMITS = LLParserLimits(max_lexer_states=32_768, verbose_errors=False)
+# A mask is made while every other request waits: an ambiguous grammar, whose parser rows grow with the text, may not
+# take a second for one. Sound grammars (large schemas, thousands of choices) stay far below.
+_MAX_PARSER_ITEMS = 5_000
+_LIMITS = LLParserLimits(max_lexer_states=32_768, step_max_items=_MAX_PARSER_ITEMS, verbose_errors=False)
 _MAX_ERROR_CHARS = 500
 _PROBE = '{"a": [1, "b"]}'
 

@@ -25,6 +25,11 @@ class GrammarFault(SlipstreamError):
     """One request's grammar cannot go on: end that request with an error. The engine and other requests are fine."""
 
 
+TOO_COMPLEX = (
+    "the constraint has too many states to be followed along this text, as nested repetitions have: make it simpler"
+)
+
+
 class LadderMatcher(Protocol):
     """What a runner needs of a constraint. Every method raises GrammarFault once the matcher has failed."""
 
@@ -217,7 +222,7 @@ class GrammarMatcher:
             self._replay(*renewed, taken)
             result = call(self._state)
             if (error := explain_error(self._state)) is not None:
-                self._fail(error)
+                self._fail(TOO_COMPLEX if is_table_full(error) else error)
         return result
 
     def _replay(self, generation: int, state: LLMatcher, taken: Sequence[int]) -> None:

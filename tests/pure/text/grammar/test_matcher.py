@@ -414,3 +414,25 @@ def test_tables_that_are_too_small_for_one_row_end_the_request(compiler, monkeyp
     with pytest.raises(GrammarFault, match="too many states"):
         draw_answer(matcher, random.Random(0))
     assert letters("s")[0] in allowed_now(grammar.start())
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'start: s "!"\ns: s s s | s s | /[a-z ]/',
+        'start: a "!"\na: a a | b\nb: b b | c\nc: c c | /[a-z]/ | /[a-m]/ | /[a-z][a-z]/',
+    ],
+    ids=["one rule", "three rules"],
+)
+def test_an_ambiguous_grammar_ends_before_its_rows_take_long(compiler, source):
+    """Every request waits while a mask is made: rows of tens of thousands of items took a second each."""
+    matcher = compiler.compile(GrammarSpec.grammar(source)).start()
+
+    def write():
+        for _ in range(600):
+            allowed_now(matcher)
+            matcher.accept(letters("a"))
+
+    with pytest.raises(GrammarFault, match="too many items|limit"):
+        write()
+    assert 10 < matcher.num_accepted < 600
