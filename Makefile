@@ -25,20 +25,24 @@ DEV_STAMP := $(VENV)/.stamp-dev
 CLIENTS := tests/clients
 CLIENTS_VENV := .venv.clients
 CLIENTS_STAMP := $(CLIENTS_VENV)/.stamp
-NODE_STAMP := $(CLIENTS)/node/node_modules/.stamp
+NODE_MODULES := $(CLIENTS)/node/node_modules
+NODE_STAMP := $(NODE_MODULES)/.stamp
+NODE_MAJOR := 20
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test check-browser lint docs setup setup-dev setup-clients clean
+.PHONY: help serve test check-browser check-node lint docs setup setup-dev setup-clients clean distclean
 
 help:
 	@echo 'make serve [PORT=8000] [MODEL=demo] [ARGS="--drafter eagle3"]   start the HTTP server'
 	@echo 'make test                                                        lint, types, contracts, words, tests'
 	@echo 'make lint                                                        the same without the tests'
 	@echo 'make docs                                                        write docs/reference from the code'
+	@echo 'make setup                                                       install what serving needs'
 	@echo 'make setup-dev                                                   install the tools for tests, docs and comparisons'
-	@echo 'make setup-clients                                               install client programs that tests run (needs node)'
+	@echo 'make setup-clients                                               install client programs that tests run (Node.js 20)'
 	@echo 'make clean                                                       remove what the tools left behind'
+	@echo 'make distclean                                                   remove what was installed, too'
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 13) else \
@@ -72,17 +76,14 @@ $(CLIENTS_STAMP): $(CLIENTS)/requirements.txt | $(DEV_STAMP)
 	@$(PIP) --python $(CLIENTS_VENV)/bin/python install -qq --no-deps -r $(CLIENTS)/requirements.txt
 	@touch $@
 
-$(NODE_STAMP): $(CLIENTS)/node/package.json $(CLIENTS)/node/package-lock.json
-	@command -v node >/dev/null && command -v npm >/dev/null \
-	    && node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20 ? 1 : 0)' || { \
-	    echo 'the tests of clients need Node.js 20 or later with npm; on Debian: apt-get install -y nodejs npm' >&2; exit 1; }
+$(NODE_STAMP): $(CLIENTS)/node/package.json $(CLIENTS)/node/package-lock.json | check-node
 	@echo 'installing npm clients for tests'
 	@cd $(CLIENTS)/node && npm ci --no-audit --no-fund --ignore-scripts --omit=optional --omit=peer --loglevel=error
 	@touch $@
 
 setup: $(RUN_STAMP)
 setup-dev: $(DEV_STAMP)
-setup-clients: $(CLIENTS_STAMP) $(NODE_STAMP)
+setup-clients: check-node $(CLIENTS_STAMP) $(NODE_STAMP)
 
 serve: $(RUN_STAMP)
 	@exec $(BIN)/slipstream serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
@@ -101,9 +102,22 @@ check-browser:
 	@command -v chromium chromium-browser google-chrome >/dev/null || { \
 	    echo 'the tests of the page need Chromium; on Debian: apt-get update && apt-get install -y chromium' >&2; exit 1; }
 
-test: check-browser setup-clients lint
+# Before anything is installed: what is missing should be known at once.
+check-node:
+	@found=$$(node --version 2>/dev/null || echo none); npm=$$(command -v npm || echo none); \
+	major=$${found#v}; major=$${major%%.*}; \
+	if ! [ "$$major" -ge $(NODE_MAJOR) ] 2>/dev/null || [ "$$npm" = none ]; then \
+	    echo "the tests of clients need Node.js $(NODE_MAJOR) or later with npm; found: node $$found, npm $$npm." \
+	        'Debian 13 has 20 (apt-get update && apt-get install -y nodejs npm); elsewhere take that of nodejs.org' >&2; \
+	    exit 1; fi
+
+test: check-browser check-node setup-clients lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 clean:
-	rm -rf build dist .ruff_cache .hypothesis .import_linter_cache .pytest_cache
-	find src tests tools benchmarks recipes -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf build dist .ruff_cache .hypothesis .schemathesis .import_linter_cache .pytest_cache
+	find src tests tools benchmarks recipes -name __pycache__ -type d -not -path '*/node_modules/*' -prune -exec rm -rf {} +
+	@echo 'kept: $(VENV), $(CLIENTS_VENV) and $(NODE_MODULES); make distclean removes them'
+
+distclean: clean
+	rm -rf $(VENV) $(CLIENTS_VENV) $(NODE_MODULES)

@@ -1,7 +1,7 @@
 """Slipstream: low-latency inference for the MiniMax-M3 family.
 
-The public names are `LLM`, `AsyncLLM`, `SamplingParams`, `EngineConfig` and `errors`. They are loaded when first used,
-so that `import slipstream` costs nothing and never imports torch.
+The public names are `LLM`, `AsyncLLM`, `SamplingParams`, `GrammarSpec`, `EngineConfig` and `errors`. They are loaded
+when first used, so that `import slipstream` costs nothing and never imports torch.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ if TYPE_CHECKING:
     from slipstream.config.schema import EngineConfig
     from slipstream.frontend.async_llm import AsyncLLM
     from slipstream.frontend.llm import LLM
+    from slipstream.wire.grammar import GrammarSpec
     from slipstream.wire.sampling_params import SamplingParams
 
 __version__ = VERSION
-__all__ = ["LLM", "AsyncLLM", "EngineConfig", "SamplingParams", "__version__", "errors"]
+__all__ = ["LLM", "AsyncLLM", "EngineConfig", "GrammarSpec", "SamplingParams", "__version__", "errors"]
 
 _HOMES = {
     "LLM": "slipstream.frontend.llm",
     "AsyncLLM": "slipstream.frontend.async_llm",
     "EngineConfig": "slipstream.config.schema",
+    "GrammarSpec": "slipstream.wire.grammar",
     "SamplingParams": "slipstream.wire.sampling_params",
 }
 

@@ -116,7 +116,7 @@ def test_a_pipe_gets_answers_only_and_both_ways_of_running_agree(server):
 def test_an_error_is_a_sentence_and_the_next_line_is_answered(server):
     answer = pipe(["word " * 9000, SUNNY], "--url", server.base_url)
     assert answer.returncode == 1
-    assert answer.stdout.strip() == SUNNY_ANSWER
+    assert answer.stdout == f"{SUNNY_ANSWER}\n"
     assert answer.stderr.startswith("slipstream: the server answered 400: ")
     assert answer.stderr.count("\n") == 1
 

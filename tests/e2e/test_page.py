@@ -44,8 +44,8 @@ def seen(server: LiveServer, browser: Browser) -> Iterator[Visit]:
         assert [url for url in one.urls if not url.startswith(server.base_url + "/")] == []
 
 
-def refuse_with(status: int, message: str):
-    body = json.dumps({"error": {"message": message}})
+def refuse_with(status: int, message: str, code: str | None = None):
+    body = json.dumps({"error": {"message": message, "code": code}})
     return lambda route: route.fulfill(status=status, body=body, content_type="application/json")
 
 
@@ -152,6 +152,39 @@ def test_an_error_is_shown_and_the_message_can_be_sent_again(seen):
     seen.wait_answered()
     assert problem.is_hidden()
     assert seen.page.locator(".turn").count() == 2
+
+
+def test_a_full_context_says_how_to_begin_anew(seen):
+    problem = seen.page.locator("#problem")
+    seen.page.route(CHAT, refuse_with(400, "the prompt has 3000 tokens", "context_length_exceeded"))
+    seen.send("A long story")
+    problem.wait_for()
+    assert problem.inner_text() == "the prompt has 3000 tokens"
+    seen.page.unroute(CHAT)
+    seen.send("Is it sunny today?")
+    seen.wait_answered()
+    seen.page.route(CHAT, refuse_with(400, "the prompt has 3000 tokens", "context_length_exceeded"))
+    seen.send("And now?")
+    problem.wait_for()
+    assert problem.inner_text() == "the prompt has 3000 tokens. New chat begins anew."
+    seen.page.get_by_role("button", name="New chat").click()
+    assert problem.is_hidden()
+    seen.faults.clear()
+
+
+def test_settings_are_a_form_that_goes_nowhere(seen):
+    """Browsers complain of a password field without a form or without a user's name beside it."""
+    form = "document.getElementById('key').form"
+    assert seen.page.evaluate(f"{form} !== null && {form}.querySelector('[autocomplete=username]').hidden")
+    seen.page.get_by_label("Most tokens").fill("9")
+    num_asked = len([url for url in seen.urls if url.endswith("/static/page.js")])
+    seen.page.get_by_label("Most tokens").press("Enter")
+    seen.page.get_by_label("API key").press("Enter")
+    seen.send("Is it sunny today?")
+    seen.wait_answered()
+    assert seen.page.get_by_label("Most tokens").input_value() == "9"
+    assert "?" not in seen.page.url
+    assert len([url for url in seen.urls if url.endswith("/static/page.js")]) == num_asked
 
 
 def test_a_stream_that_breaks_is_an_error(seen):

@@ -15,10 +15,6 @@ GRAMMAR_CODES = ("invalid_grammar", "grammar_too_large")
 """Whether a schema, a regular expression or a grammar can be compiled is beyond a schema too."""
 
 _ABSENT_IS_ENDLESS = {"/v1/chat/completions": "max_tokens", "/v1/responses": "max_output_tokens"}
-_CONSTRAINTS = (
-    *("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
-    *("tools", "tool_choice"),
-)
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 BEYOND_A_SCHEMA = (
@@ -42,9 +38,15 @@ BEYOND_A_SCHEMA = (
     r"is the id of no earlier call",
     r"is not JSON",
     r"tools with prompt: the chat template shows tools",
-    r"best_of=\d+ ",
-    r"bad_words holds .*: at most \d+ (tokens )?can be looked for",
-    r"the answer's text is constrained, and tool_choice='\w+' (allows or )?asks for a call",
+    r"best_of=-?\d+ ",
+    r"ignore_eos=True is not allowed: give false with structured output",
+    r"bad_words holds .*, which has no token",
+    r"text\.format\.type=.* is not served",
+    r"the parameters of tool .* cannot be enforced",
+    r"max_tokens=0 returns nothing: give at least 1, or set echo",
+    r"bad_words (holds|gives) .*: at most \d+ (tokens )?can be looked for",
+    r"the answer's text is constrained, and tool_choice='\w+'.* asks for a call",
+    r"no token may come",
 )
 """Why a request that satisfies the schema may be refused: what depends on other fields, the model or its vocabulary."""
 
@@ -58,9 +60,6 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
     for name in _LIMITS:
         if type(body.get(name)) is int and body[name] > MAX_TOKENS:
             body[name] = MAX_TOKENS
-    if body.get("allowed_token_ids") and any(body.get(name) for name in _CONSTRAINTS):
-        # Hardly ever do both allow a token; a request that leaves none fails, as tests of the engine show.
-        body["allowed_token_ids"] = None
     endless = _ABSENT_IS_ENDLESS.get(case.operation.path)
     if endless is not None and all(body.get(name) is None for name in _LIMITS):
         body[endless] = MAX_TOKENS

@@ -13,11 +13,13 @@ from typing import Annotated, Any
 
 import typer
 
+from slipstream.base.errors import ConfigError
 from slipstream.config.options import AUTO, OPTIONS, Option, Options, read_options
 
 ENGINE_SECTIONS = ("model", "parallel", "cache", "scheduler", "speculation")
 ALL_SECTIONS = (*ENGINE_SECTIONS, "server")
 _MODEL = "model"
+_MODEL_FLAG = "model_flag"
 
 
 def with_options(
@@ -36,11 +38,16 @@ def with_options(
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def run(**typed: Any) -> Any:
+            _refuse_model_flag(typed.pop(_MODEL_FLAG, None))
             values = {option.name: read_value(option, typed.pop(option.name)) for option in chosen}
             return command(options=read_options(values), **typed)
 
         own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "options"]
         table = [_parameter(option, is_model_flag=is_model_flag) for option in chosen]
+        if not is_model_flag and any(option.name == _MODEL for option in chosen):
+            # Accepted so that the error can say where the model goes.
+            flag = Annotated[str | None, typer.Option("--model", hidden=True)]
+            table.append(inspect.Parameter(_MODEL_FLAG, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=flag))
         parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own, *table)]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {}
@@ -67,6 +74,11 @@ def given_options(options: Options) -> dict[str, Any]:
     """Return the options that were given, by name."""
     values = {name: getattr(options, name) for name in options.__struct_fields__}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _refuse_model_flag(typed: str | None) -> None:
+    if typed is not None:
+        raise ConfigError(f"--model {typed}: this command takes the model as its first argument: leave --model out")
 
 
 def _parameter(option: Option, *, is_model_flag: bool) -> inspect.Parameter:

@@ -12,7 +12,8 @@ import typer
 
 from slipstream.base.errors import ConfigError
 from slipstream.cli.arguments import ENGINE_SECTIONS, with_options
-from slipstream.cli.bench_decode import Lineup, bench_options, make_prompts
+from slipstream.cli.bench_decode import NO_DRAFTER, Lineup, bench_options, make_prompts
+from slipstream.cli.client_key import API_KEY_OPTION, KEY_REMEDY, client_key
 from slipstream.cli.console import make_error_console, show_error
 from slipstream.cli.settings import settle
 from slipstream.config.explain import explain_rows
@@ -104,15 +105,22 @@ def decode(
 
 
 def format_scores(scores: Sequence[Score], result: Comparison) -> str:
-    """Return the scores as a table, then who disagreed with the baseline."""
-    header = ("domain", "contender", "tokens/s", "range", "speedup", "acceptance length", "drafts accepted")
+    """Return the scores as a table, then who disagreed with the baseline.
+
+    With a peer there are two speedups: over it, and over this engine without a drafter, which is what
+    drafting is worth.
+    """
+    plain = {entry.domain: entry.tokens_per_s for entry in scores if entry.contender == NO_DRAFTER}
+    first = scores[0].contender
+    speedups = [f"over {first}", f"over {NO_DRAFTER}"] if plain and first != NO_DRAFTER else [f"over {first}"]
+    header = ("domain", "contender", "tokens/s", "range", *speedups, "acceptance length", "drafts accepted")
     rows = [
         (
             entry.domain,
             entry.contender,
             entry.tokens_per_s,
             f"{entry.slowest_tokens_per_s:.1f}-{entry.fastest_tokens_per_s:.1f}",
-            entry.speedup,
+            *(entry.speedup, *(entry.tokens_per_s / plain[entry.domain] for _ in speedups[1:])),
             entry.acceptance_length,
             entry.draft_acceptance_rate,
         )
@@ -141,7 +149,7 @@ def decode_result(config: EngineConfig, scores: Sequence[Score], result: Compari
 def serve(
     url: Annotated[str, typer.Option("--url", help="Server to measure.")] = "http://127.0.0.1:8000",
     model: Annotated[str | None, typer.Option("--model", help="Model to ask for; by default the first listed.")] = None,
-    api_key: Annotated[str | None, typer.Option("--api-key", help="Key that the server asks for.")] = None,
+    api_key: Annotated[str | None, API_KEY_OPTION] = None,
     prompts: Annotated[Path | None, PROMPTS] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", metavar="N", min=1, help="Users at a time.")] = 4,
     requests: Annotated[int, typer.Option("--requests", metavar="N", min=1, help="Requests in all.")] = 32,
@@ -156,12 +164,13 @@ def serve(
     Each of --concurrency users sends its next request when the last one has ended.
     """
     items = choose_items(read_items(prompts or bundled_prompts()), requests, seed)
+    key = client_key(api_key)
     console = make_error_console()
 
     async def run() -> tuple[LoadSettings, tuple[RequestRecord, ...], float]:
-        async with HttpClient(url, api_key=api_key) as client:
+        async with HttpClient(url, api_key=key) as client:
             settings = LoadSettings(
-                model=model or await _find_model(client, url),
+                model=await find_model(client, url, model),
                 concurrency=concurrency,
                 max_tokens=max_tokens,
                 temperature=temperature,
@@ -184,11 +193,27 @@ def serve(
         raise typer.Exit(1)
 
 
-async def _find_model(client: HttpClient, url: str) -> str:
+async def find_model(client: HttpClient, url: str, wanted: str | None) -> str:
+    """Return the model to measure: the one asked for, if the server has it, else the first that it lists.
+
+    Raises:
+        ConfigError: nothing can be measured there; the message says why and what to do.
+    """
     try:
-        return await client.find_model()
-    except (httpx.HTTPError, KeyError, IndexError, ValueError) as error:
+        names = await client.list_models()
+    except httpx.HTTPStatusError as error:
+        status = error.response.status_code
+        if status == httpx.codes.UNAUTHORIZED:
+            raise ConfigError(f"--url {url}: the server asks for an API key: {KEY_REMEDY}") from None
+        if status == httpx.codes.NOT_FOUND and wanted is not None:
+            # A server that lists nothing may still answer.
+            return wanted
+        raise ConfigError(f"--url {url}: the server answers {status} when asked for its models") from None
+    except (httpx.HTTPError, KeyError, IndexError, TypeError, ValueError) as error:
         raise ConfigError(f"--url {url}: no model is listed there ({error}); is the server running?") from None
+    if wanted is not None and wanted not in names:
+        raise ConfigError(f"--model {wanted} is not served at {url}: give one of {', '.join(names)}")
+    return wanted or names[0]
 
 
 def format_load(report: LoadReport, domains: dict[str, LoadReport]) -> str:

@@ -34,7 +34,9 @@ class TransformersContender:
         try:
             library: Any = importlib.import_module("transformers")
         except ImportError as error:
-            raise ConfigError(f"--peer transformers: cannot import it ({error}); pip install transformers") from None
+            raise ConfigError(
+                f"--peer transformers: cannot import it ({error}): make setup-dev, or pip install transformers"
+            ) from None
         self._torch: Any = importlib.import_module("torch")
         self._torch.set_num_threads(num_threads)
         library.utils.logging.set_verbosity_error()

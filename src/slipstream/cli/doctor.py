@@ -94,6 +94,7 @@ def environment_checks() -> list[tuple[str, Callable[[], tuple[Status, str]]]]:
         ("switches", _check_switches),
         ("packages", _check_packages),
         ("torch", _check_torch),
+        ("kernels", _check_kernels),
         *((name, lambda name=name, use=use: _note_optional(name, use)) for name, use in OPTIONAL.items()),
         ("configuration", _check_configuration),
     ]
@@ -137,7 +138,27 @@ def _check_torch() -> tuple[Status, str]:
     version = str(torch.__version__)
     is_good = (2, 11) <= tuple(int(part) for part in version.split("+")[0].split(".")[:2]) < (2, 14)
     return ("pass" if is_good else "fail"), (
-        f"{version}, {torch.get_num_threads()} threads; 2.11 to 2.13 are allowed, 2.13.0 was tested"
+        f"{version}, {torch.get_num_threads()} threads; 2.11 to 2.13 are allowed; tested: 2.13.0 on a CPU, 2.11 on CUDA"
+    )
+
+
+def _check_kernels() -> tuple[Status, str]:
+    devices = probe_hardware().cuda_devices
+    if not devices:
+        return "note", "no CUDA device: kernels not checked"
+    if not import_module("torch").cuda.is_available():
+        return "note", f"this torch does not see {devices[0]}: kernels not checked"
+    # Not before: kernels and their cases need torch, without which the other checks still have something to say.
+    from slipstream.kernels.self_check import check_kernels
+
+    started = time.perf_counter()
+    found = check_kernels("cuda")
+    seconds = time.perf_counter() - started
+    if found.faults:
+        return "fail", f"{len(found.faults)} of {found.num_operations} operations: {'; '.join(found.faults)}"
+    return "pass", (
+        f"{found.num_operations} operations on {devices[0]} equal their references in {found.num_cases} cases, "
+        f"within tolerances, in {seconds:.1f} s"
     )
 
 
@@ -167,6 +188,7 @@ def model_checks(drafters: Sequence[str]) -> list[Check]:
 def _check_model(drafter: str, reference: dict[str, tuple[int, ...]]) -> tuple[Status, str]:
     from slipstream.frontend.llm import LLM
 
+    is_first, num_tokens = not reference, 0
     started = time.perf_counter()
     with LLM(SELF_TEST_MODEL, drafter=drafter, max_num_seqs=2) as llm:
         loaded = time.perf_counter()
@@ -177,8 +199,12 @@ def _check_model(drafter: str, reference: dict[str, tuple[int, ...]]) -> tuple[S
             if problem:
                 return "fail", problem
             details.append(_describe_answer(name, answer))
+            num_tokens += len(answer.token_ids)
     seconds = time.perf_counter() - loaded
-    return "pass", f"loaded in {loaded - started:.1f} s, {', '.join(details)} in {seconds:.1f} s"
+    agreement = "the others are compared with this" if is_first else "equal tokens: yes"
+    return "pass", (
+        f"loaded in {loaded - started:.1f} s, {', '.join(details)}, {num_tokens / seconds:.0f} tokens/s, {agreement}"
+    )
 
 
 def _self_test_params() -> dict[str, SamplingParams]:
@@ -196,7 +222,7 @@ def _compare(name: str, token_ids: tuple[int, ...], reference: dict[str, tuple[i
     expected = reference.setdefault(name, token_ids)
     if token_ids != expected:
         place = next(i for i, pair in enumerate(zip(token_ids, expected, strict=True)) if pair[0] != pair[1])
-        return f"{name}: differs from the first drafter's answer at token {place}"
+        return f"equal tokens: no; {name} differs from the first drafter's answer at token {place}"
     return None
 
 

@@ -1,6 +1,8 @@
-"""The `slipstream` program: sub-commands, error lines, exit codes.
+"""The `slipstream` program: error lines, exit codes.
 
 Exit codes: 0 success, 1 a check failed, 2 a usage or configuration error, 130 interrupted.
+
+The commands (program) are imported when it starts, so that Ctrl-C ends it quietly while it loads them, too.
 """
 
 from __future__ import annotations
@@ -9,52 +11,12 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
-
-import typer
 
 from slipstream.base.errors import SlipstreamError
-from slipstream.base.version import VERSION
-from slipstream.cli import bench, doctor, explain, generate, serve
-from slipstream.cli.chat import command as chat
-from slipstream.cli.console import hold_standard_streams, show_error
 
 EXIT_ERROR = 2
+EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
-
-
-def _show_version(is_asked: bool) -> None:
-    if is_asked:
-        typer.echo(f"slipstream {VERSION}")
-        raise typer.Exit
-
-
-def build_app() -> typer.Typer:
-    """Return the program with its sub-commands."""
-    app = typer.Typer(
-        name="slipstream",
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    )
-
-    @app.callback()
-    def top(
-        version: Annotated[
-            bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
-        ] = False,
-    ) -> None:
-        """Low-latency inference for the MiniMax-M3 family."""
-        del version
-
-    app.command("serve")(serve.serve)
-    app.command("generate")(generate.generate)
-    app.command("chat")(chat.chat)
-    app.command("explain")(explain.explain)
-    app.command("doctor")(doctor.doctor)
-    app.add_typer(bench.build_app(), name="bench")
-    return app
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -63,10 +25,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     Args:
         argv: arguments without the program's name; None takes the process's.
     """
-    hold_standard_streams()
     try:
+        from slipstream.cli.console import hold_standard_streams
+        from slipstream.cli.program import build_app
+
+        hold_standard_streams()
         build_app()(args=None if argv is None else list(argv), prog_name="slipstream")
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
     except SlipstreamError as error:
+        from slipstream.cli.console import show_error
+
         show_error(str(error))
         sys.exit(EXIT_ERROR)
     except BrokenPipeError:

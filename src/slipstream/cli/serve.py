@@ -19,7 +19,7 @@ from slipstream.cli.settings import settle
 from slipstream.config.options import Options
 from slipstream.config.schema import EngineConfig
 
-EXAMPLE_MESSAGE = "Write a haiku about the sea."
+EXAMPLE_MESSAGE = "Nora carries 8 trays with 9 stamps each and drops 4 stamps. How many stamps does Nora still have?"
 
 
 @with_options()
@@ -76,6 +76,7 @@ def example_request(config: EngineConfig, url: str) -> str:
     body = {
         "model": config.server.served_model_name,
         "messages": [{"role": "user", "content": EXAMPLE_MESSAGE}],
+        "temperature": 0,
         "max_tokens": 64,
     }
     words = ["curl", "-sS", f"{url}/v1/chat/completions", "-H", "Content-Type: application/json"]

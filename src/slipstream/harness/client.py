@@ -187,15 +187,19 @@ class HttpClient:
     async def __aexit__(self, *_: object) -> None:
         await self._client.aclose()
 
-    async def find_model(self) -> str:
-        """Return the name of the first model that the server lists.
+    async def list_models(self) -> tuple[str, ...]:
+        """Return the names of the models that the server lists, at least one.
 
         Raises:
             httpx.HTTPError: the server cannot be reached or refuses.
+            IndexError: it lists none.
         """
         answer = await self._client.get("/v1/models")
         answer.raise_for_status()
-        return str(answer.json()["data"][0]["id"])
+        names = tuple(str(model["id"]) for model in answer.json()["data"])
+        if not names:
+            raise IndexError("the list is empty")
+        return names
 
     async def send(self, path: str, body: Mapping[str, Any], *, domain: str = "") -> RequestRecord:
         """Send one streamed request and return what it did; failures are recorded, never raised."""

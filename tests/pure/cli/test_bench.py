@@ -5,6 +5,7 @@ import tomllib
 import httpx
 import pytest
 
+from slipstream.base.switches import API_KEY
 from slipstream.cli import bench
 from slipstream.cli.main import main
 from slipstream.harness.compare import Comparison, Trial, score
@@ -62,6 +63,8 @@ def test_serve_measures_and_writes_a_result(monkeypatch, capsys, prompts, tmp_pa
 
 def test_failed_requests_give_exit_code_1(monkeypatch, capsys, prompts):
     def refuse(request):
+        if request.url.path == "/v1/models":
+            return httpx.Response(200, json={"data": [{"id": "m"}]})
         return httpx.Response(503, json={"error": {"message": "full"}})
 
     use_server(monkeypatch, refuse)
@@ -76,6 +79,54 @@ def test_an_absent_server_is_one_line(monkeypatch, capsys, prompts):
     use_server(monkeypatch, unreachable)
     assert run("serve", "--prompts", prompts) == 2
     assert "is the server running?" in capsys.readouterr().err
+
+
+def keyed(request):
+    if request.headers.get("Authorization") != "Bearer k":
+        return httpx.Response(401, json={"error": {"message": "no key"}})
+    return serve_events(request)
+
+
+def test_a_server_with_a_key_says_so_in_one_sentence(monkeypatch, capsys, prompts):
+    monkeypatch.delenv(API_KEY, raising=False)
+    use_server(monkeypatch, keyed)
+    for more in ((), ("--model", "demo")):
+        assert run("serve", "--prompts", prompts, *more) == 2
+        shown = capsys.readouterr().err
+        assert f"the server asks for an API key: give it with --api-key, or in {API_KEY}" in shown
+        assert shown.count("\n") == 1
+
+
+def test_the_key_is_typed_or_of_the_environment(monkeypatch, prompts):
+    use_server(monkeypatch, keyed)
+    monkeypatch.setenv(API_KEY, "k")
+    assert run("serve", "--prompts", prompts, "--requests", "1") == 0
+    monkeypatch.setenv(API_KEY, "other")
+    assert run("serve", "--prompts", prompts, "--requests", "1", "--api-key", "k") == 0
+    assert run("serve", "--prompts", prompts, "--requests", "1") == 2
+
+
+def test_a_wrong_model_name_stops_before_measuring(monkeypatch, capsys, prompts):
+    paths = []
+
+    def watch(request):
+        paths.append(request.url.path)
+        return serve_events(request)
+
+    use_server(monkeypatch, watch)
+    assert run("serve", "--model", "demi", "--prompts", prompts) == 2
+    assert "--model demi is not served" in (shown := capsys.readouterr().err)
+    assert "give one of demo" in shown
+    assert paths == ["/v1/models"]
+
+
+@pytest.mark.parametrize(("status", "code"), [(404, 1), (500, 2)])
+def test_a_server_without_a_list_is_measured_by_name(monkeypatch, capsys, prompts, status, code):
+    use_server(monkeypatch, lambda request: httpx.Response(status, json={"error": {"message": "no"}}))
+    assert run("serve", "--model", "m", "--prompts", prompts, "--requests", "1") == code
+    assert ("1 of 1 requests failed" in (shown := capsys.readouterr().err)) == (code == 1)
+    assert str(status) in shown
+    assert run("serve", "--prompts", prompts) == 2
 
 
 def trial(contender, seconds, accepted):
@@ -99,6 +150,17 @@ def test_scores_are_shown_with_disagreements():
     assert "on: other tokens than the first contender on 1 prompts" in shown
     row = next(line for line in shown.splitlines() if line.startswith("all") and " on " in line)
     assert row.split()[2:] == ["8.00", "8.0-8.0", "2.00", "2.25", "0.50"]
+    assert shown.splitlines()[0].split()[4:6] == ["over", "off"]
+    assert "no drafter" not in shown
+
+
+def test_with_a_peer_the_table_has_a_second_speedup():
+    trials = (trial("transformers", 4.0, 0), trial("no drafter", 2.0, 0), trial("ngram, 3 drafts", 1.0, 6))
+    result = Comparison(trials=trials, differing=())
+    shown = bench.format_scores(score(result), result)
+    assert "over transformers  over no drafter" in shown
+    speedups = [line.split()[-4:-2] for line in shown.splitlines() if line.startswith("all")]
+    assert speedups == [["1.00", "0.50"], ["2.00", "1.00"], ["4.00", "2.00"]]
 
 
 def test_a_run_without_text_still_has_a_table():

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 from slipstream.base.errors import ConfigError
@@ -52,5 +55,33 @@ def test_answers_must_agree_with_the_first_drafters():
     assert module._compare("greedy", answer, reference) is None
     assert module._compare("greedy", answer, reference) is None
     other = (*answer[:5], 99, *answer[6:])
+    assert "equal tokens: no; greedy" in (module._compare("greedy", other, reference) or "")
     assert "at token 5" in (module._compare("greedy", other, reference) or "")
     assert "3 tokens came back" in (module._compare("greedy", answer[:3], reference) or "")
+
+
+def test_kernels_are_checked_where_torch_sees_a_device(monkeypatch):
+    check = dict(environment_checks())["kernels"]
+    found = SimpleNamespace(num_operations=3, num_cases=9, faults=())
+    asked = []
+
+    def check_kernels(device_type):
+        asked.append(device_type)
+        return found
+
+    has_cuda = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: True))
+    no_cuda = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False))
+    # The module that it is reached through needs torch, which this test has none of.
+    monkeypatch.setitem(sys.modules, "slipstream.kernels.self_check", SimpleNamespace(check_kernels=check_kernels))
+    monkeypatch.setattr(module, "probe_hardware", lambda: SimpleNamespace(cuda_devices=()))
+    assert check() == ("note", "no CUDA device: kernels not checked")
+    monkeypatch.setattr(module, "probe_hardware", lambda: SimpleNamespace(cuda_devices=("Big GPU",)))
+    monkeypatch.setattr(module, "import_module", lambda name: no_cuda)
+    assert check() == ("note", "this torch does not see Big GPU: kernels not checked")
+    assert asked == []
+    monkeypatch.setattr(module, "import_module", lambda name: has_cuda)
+    status, detail = check()
+    assert (status, asked) == ("pass", ["cuda"])
+    assert detail.startswith("3 operations on Big GPU equal their references in 9 cases")
+    found.faults = ("norm/x (fake), case y: it differs", "norm/z: RuntimeError: no")
+    assert check() == ("fail", "2 of 3 operations: norm/x (fake), case y: it differs; norm/z: RuntimeError: no")

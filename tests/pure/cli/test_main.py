@@ -36,6 +36,8 @@ def test_every_command_explains_itself(capsys, command):
         ("explain --tp 3", "tp=3"),
         ("explain no/such/folder", "no/such/folder"),
         ("serve --tp 2", "tp=2: a server runs one rank"),
+        ("serve --model demo", "--model demo: this command takes the model as its first argument"),
+        ("bench decode --model x", "first argument"),
         ("serve --draft-len 99", "draft_len=99 is not allowed"),
         ("generate --drafter dspark x", "dspark"),
         ("generate --temperature -1 x", "temperature=-1.0 is not allowed"),
@@ -78,3 +80,18 @@ def test_a_reader_that_leaves_is_no_error():
     _, err = writer.communicate(timeout=60)
     assert b"Traceback" not in err
     assert b"BrokenPipeError" not in err
+
+
+def test_ctrl_c_while_the_commands_are_loaded_prints_nothing():
+    """The finder stands for a signal that arrives in the middle of an import."""
+    probe = (
+        "import sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'slipstream.cli.program': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from slipstream.cli.main import main\n"
+        "main(['serve'])"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

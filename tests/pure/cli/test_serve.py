@@ -30,6 +30,7 @@ def test_the_example_is_a_request_to_this_server(config):
     body = json.loads(words[words.index("-d") + 1])
     assert body["model"] == "my model"
     assert body["messages"][0]["role"] == "user"
+    assert body["temperature"] == 0
 
 
 def test_the_key_is_asked_for_but_not_shown(config):

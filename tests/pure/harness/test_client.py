@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import httpx
+import pytest
 
 from slipstream.harness.client import HttpClient, read_speculation
 
@@ -121,13 +122,19 @@ def test_failures_are_recorded_not_raised():
     assert "JSONDecodeError" in (send(answer(clock, b"data: {\n\n"), clock).error or "")
 
 
-def test_the_first_listed_model_is_found():
+def listed(models):
     async def go():
-        transport = httpx.MockTransport(lambda request: httpx.Response(200, json={"data": [{"id": "demo"}]}))
+        transport = httpx.MockTransport(lambda request: httpx.Response(200, json={"data": models}))
         async with HttpClient("http://test", transport=transport) as client:
-            return await client.find_model()
+            return await client.list_models()
 
-    assert asyncio.run(go()) == "demo"
+    return asyncio.run(go())
+
+
+def test_models_are_listed_in_order():
+    assert listed([{"id": "demo"}, {"id": "other"}]) == ("demo", "other")
+    with pytest.raises(IndexError):
+        listed([])
 
 
 def test_usage_without_speculation_reads_as_zero():

@@ -17,6 +17,7 @@ from slipstream.cli.chat.local import LocalSource
 from slipstream.cli.chat.remote import RemoteSource
 from slipstream.cli.chat.screen import LEGEND, Screen
 from slipstream.cli.chat.source import THINKING, ChatSource, Settings
+from slipstream.cli.client_key import API_KEY_OPTION, client_key
 from slipstream.cli.generate import write_now
 from slipstream.cli.settings import settle
 from slipstream.config.options import Options
@@ -31,7 +32,7 @@ def chat(
     url: Annotated[
         str | None, typer.Option("--url", help="Chat with a server that runs already, http://HOST:PORT.")
     ] = None,
-    api_key: Annotated[str | None, typer.Option("--api-key", help="Key that this server asks for.")] = None,
+    api_key: Annotated[str | None, API_KEY_OPTION] = None,
     system: Annotated[str | None, typer.Option("--system", help="Instructions that the chat begins with.")] = None,
     max_tokens: Annotated[
         int | None, typer.Option("--max-tokens", metavar="N", help="Most tokens per answer.  [default: the context]")
@@ -95,7 +96,7 @@ def wants_colour(asked: bool | None) -> bool:
 async def _connect(options: Options, url: str | None, api_key: str | None) -> ChatSource:
     if url is None:
         return await LocalSource.start(settle(options))
-    source = RemoteSource(url, api_key=api_key)
+    source = RemoteSource(url, api_key=client_key(api_key))
     try:
         await source.find_model()
     except BaseException:

@@ -18,6 +18,7 @@ from slipstream.base.errors import RequestError, SlipstreamError
 from slipstream.cli.chat.screen import LEGEND, Screen
 from slipstream.cli.chat.source import THINKING, ChatSource, Ended, Piece, Settings
 from slipstream.cli.generate import AnswerStats
+from slipstream.frontend.processor import CONTEXT_CODE
 from slipstream.harness.stats import acceptance_length
 
 ESCAPE = "//"
@@ -88,8 +89,8 @@ class Dialogue:
                     else:
                         end = event
         except SlipstreamError as error:
-            self.screen.end()
-            self._fail(error)
+            self.screen.end(has_failed=True)
+            self._fail(error, hint=self._hint(error))
         except BaseException:
             self.screen.end()
             self._keep(asked, said)
@@ -120,9 +121,14 @@ class Dialogue:
         self.answers.append(stats)
         self.screen.note(f"[{stats.describe()}]")
 
-    def _fail(self, error: SlipstreamError) -> None:
+    def _fail(self, error: SlipstreamError, hint: str = "") -> None:
         self.num_failures += 1
-        self.screen.fail(str(error))
+        self.screen.fail(f"{error}{hint}")
+
+    def _hint(self, error: SlipstreamError) -> str:
+        """Return what else helps: a conversation that has filled the context can only be left."""
+        is_full = isinstance(error, RequestError) and error.code == CONTEXT_CODE
+        return "; /reset begins anew" if is_full and self.messages != self._opening else ""
 
 
 def describe_total(answers: list[AnswerStats]) -> str:

@@ -11,6 +11,7 @@ import httpx
 
 from slipstream.base.errors import ConfigError, EngineError, RequestError, SlipstreamError
 from slipstream.cli.chat.source import ChatEvent, Ended, Part, Piece, Settings
+from slipstream.cli.client_key import KEY_REMEDY
 from slipstream.harness.client import iterate_events, read_speculation
 
 _CONNECT_S = 10.0
@@ -154,14 +155,22 @@ def _ended(finish_reason: str, usage: Mapping[str, Any]) -> Ended:
 
 
 def _refusal(status: int, body: bytes) -> SlipstreamError:
+    code = None
     try:
-        message = _message_of(json.loads(body))
+        said = json.loads(body)
+        message, code = _message_of(said), _code_of(said)
     except ValueError:
         message = body.decode("utf-8", errors="replace")[:_MAX_SHOWN]
     if status == httpx.codes.UNAUTHORIZED:
-        return RequestError(f"{message} (give it with --api-key)")
-    said = f"the server answered {status}: {message}"
-    return RequestError(said) if status < httpx.codes.INTERNAL_SERVER_ERROR else EngineError(said)
+        return RequestError(f"{message} ({KEY_REMEDY})")
+    text = f"the server answered {status}: {message}"
+    return RequestError(text, code=code) if status < httpx.codes.INTERNAL_SERVER_ERROR else EngineError(text)
+
+
+def _code_of(body: Any) -> str | None:
+    error = body.get("error") if isinstance(body, Mapping) else None
+    code = error.get("code") if isinstance(error, Mapping) else None
+    return code if isinstance(code, str) else None
 
 
 def _message_of(body: Any) -> str:

@@ -62,10 +62,14 @@ class Screen:
             self._set_style(_style(piece) if self.has_colour else "")
             self._put(text)
 
-    def end(self) -> None:
-        """Close an answer, finished or not; the next line begins at its start."""
+    def end(self, *, has_failed: bool = False) -> None:
+        """Close an answer, finished or not; the next line begins at its start.
+
+        Args:
+            has_failed: there is no answer; in a pipe, which has a line for each, nothing is written for it.
+        """
         self._set_style("")
-        if not self._is_at_line_start or not self.is_terminal:
+        if not self._is_at_line_start or not (self.is_terminal or has_failed):
             self._put("\n")
         self._part = None
         self._is_at_line_start = True

@@ -1,9 +1,10 @@
 // What this page asks of the server. The key stays with the caller; nothing is stored.
 
 export class ApiError extends Error {
-  constructor(message, status) {
+  constructor(message, status, code = null) {
     super(message);
     this.status = status;
+    this.code = code;
   }
 }
 
@@ -12,13 +13,13 @@ function headers(key) {
 }
 
 async function refusal(answer) {
-  let message = "";
+  let error = {};
   try {
-    message = (await answer.json()).error.message;
+    error = (await answer.json()).error ?? {};
   } catch {
-    message = "";
+    // Not of this server; its status says something all the same.
   }
-  return new ApiError(message || `the server answered with status ${answer.status}`, answer.status);
+  return new ApiError(error.message || `the server answered with status ${answer.status}`, answer.status, error.code);
 }
 
 async function send(path, options) {

@@ -7,6 +7,7 @@ import { Meter, figure } from "./meter.js";
 import { SAMPLES } from "./samples.js";
 
 const POLL_MS = 1000;
+const CONTEXT_CODE = "context_length_exceeded";
 const NEAR_END_PX = 60;
 const MODES = { on: "enabled", off: "disabled" };
 const at = (id) => document.getElementById(id);
@@ -115,7 +116,7 @@ async function ask(text) {
       keep(asked, turn);
     } else {
       takeBack(question, turn, text);
-      showProblem(error.message);
+      showProblem(adviceOn(error));
       return;
     }
   } finally {
@@ -124,6 +125,12 @@ async function ask(text) {
   showFigures(meter);
   turn.end(footOf(meter, finishReason));
   stayAtEnd(true);
+}
+
+// A conversation that has filled the context can only be left.
+function adviceOn(error) {
+  const isFull = error.code === CONTEXT_CODE && messages.length > 0;
+  return isFull ? `${error.message}. New chat begins anew.` : error.message;
 }
 
 function follow(turn, meter, chunk) {
@@ -251,6 +258,7 @@ at("message").addEventListener("input", grow);
 at("stop").addEventListener("click", () => running?.abort());
 at("reset").addEventListener("click", reset);
 at("key").addEventListener("change", findModel);
+at("fields").addEventListener("submit", (event) => event.preventDefault());
 at("colour").addEventListener("change", () => at("log").classList.toggle("plain", !at("colour").checked));
 
 if (matchMedia("(max-width: 52rem)").matches) at("settings").open = false;

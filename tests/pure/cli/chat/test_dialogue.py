@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from slipstream.base.errors import EngineError
+from slipstream.base.errors import EngineError, RequestError
 from slipstream.cli.chat.dialogue import COMMANDS, describe_total
 from slipstream.cli.chat.source import Piece
 from support.chat_terminal import ANSWER, END, Terminal
@@ -38,6 +38,29 @@ def test_an_error_is_told_and_the_chat_goes_on_without_the_message():
     assert terminal.dialogue.num_failures == 1
     terminal.say("hi")
     assert terminal.dialogue.messages == [USER, SAID]
+
+
+def test_a_full_context_says_how_to_begin_anew_once_there_is_something_to_leave():
+    full = [RequestError("the prompt has 3000 tokens", code="context_length_exceeded")]
+    terminal = Terminal(full, ANSWER, full, [RequestError("no")], full, system="Be kind.")
+    terminal.say("long")
+    assert "/reset" not in terminal.notes
+    terminal.say("hi")
+    terminal.say("more")
+    assert terminal.notes.count("the prompt has 3000 tokens; /reset begins anew\n") == 1
+    terminal.say("other")
+    terminal.say("/reset")
+    terminal.say("again")
+    assert terminal.notes.count("/reset begins anew") == 1
+
+
+def test_a_pipe_gets_no_line_for_a_message_that_failed():
+    error = EngineError("no")
+    terminal = Terminal([error], [Piece("Hal", False), error], ANSWER[1:], is_terminal=False)
+    for line in ("first", "second", "third"):
+        terminal.say(line)
+    assert terminal.out == "Hal\n\nWell there you are\n"
+    assert terminal.notes.count("no") == 2
 
 
 def test_a_stopped_answer_keeps_what_was_said_and_leaves_the_source():

@@ -110,8 +110,11 @@ def test_errors_become_sentences():
         Server(chunk({"content": "a"}), error, is_whole=False).talk()
     with pytest.raises(EngineError, match="closed the stream before the end"):
         Server(chunk({"content": "a"}), is_whole=False).talk()
-    with pytest.raises(RequestError, match=r"key is wrong \(give it with --api-key\)"):
+    with pytest.raises(RequestError, match=r"key is wrong \(give it with --api-key, or in SLIPSTREAM_API_KEY\)"):
         Server(status=401, models={"error": {"message": "the key is wrong"}}).talk()
+    with pytest.raises(RequestError, match="answered 400: too long") as refused:
+        Server(status=400, models={"error": {"message": "too long", "code": "context_length_exceeded"}}).talk()
+    assert refused.value.code == "context_length_exceeded"
     with pytest.raises(EngineError, match="answered 503: loading"):
         Server(status=503, models={"error": {"message": "loading"}}).talk()
     with pytest.raises(EngineError, match="did not answer as a server of this kind"):
