@@ -72,7 +72,7 @@ def options_page() -> list[str]:
             if option.section == section
         ]
         lines += [f"## {section}", "", *table(("flag", "keyword", "default", "allowed", "meaning"), rows)]
-    return [*lines, "The model is the first argument of `serve`, `explain` and `bench decode`, not a flag."]
+    return [*lines, "The model is the first argument of `serve`, `chat`, `explain` and `bench decode`, not a flag."]
 
 
 def _default(value: object) -> str:

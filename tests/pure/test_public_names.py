@@ -14,6 +14,8 @@ def test_public_names_are_what_they_say():
     for name in slipstream.__all__:
         assert getattr(slipstream, name) is not None
     assert slipstream.SamplingParams(temperature=0.0).is_greedy
+    spec = slipstream.GrammarSpec.json_schema({"type": "object"})
+    assert slipstream.SamplingParams(grammar=spec).grammar is spec
     assert issubclass(slipstream.errors.ConfigError, slipstream.errors.SlipstreamError)
     assert set(dir(slipstream)) == set(slipstream.__all__)
 

@@ -79,7 +79,8 @@ OPTIONS: tuple[Option, ...] = (
         "text",
         "demo",
         "model",
-        "Folder of a checkpoint, or demo for the bundled model.",
+        "Folder of a checkpoint, or demo for the bundled model; the first argument of serve, chat, explain and bench "
+        "decode, a flag of generate.",
         metavar="demo or a folder",
     ),
     _option(

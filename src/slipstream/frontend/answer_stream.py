@@ -91,6 +91,9 @@ class AnswerStream:
         parameters: the JSON schema of each function's parameters, by name; None if calls are not looked for.
         max_calls: most calls to report, None for any number; further ones are dropped.
         new_id: returns the id of the next call.
+
+    Attributes:
+        num_reasoning_tokens: tokens so far whose text is reasoning.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class AnswerStream:
         max_calls: int | None = None,
         new_id: Callable[[], str] = new_call_id,
     ) -> None:
+        self.num_reasoning_tokens = 0
         self._max_calls = max_calls
         self._reasoning = ReasoningParser(starts_in)
         self._tools = None if parameters is None else ToolCallParser(parameters, new_id)
@@ -131,7 +135,7 @@ class AnswerStream:
         self._take(self._reasoning.flush())
         if self._tools is None:
             return False
-        last = self._tools.flush()
+        last = self._tools.flush(is_own_end=is_own_end)
         self._take_content(last)
         if last.unfinished is None or not self._is_reported(last.unfinished.index):
             return False
@@ -168,6 +172,7 @@ class AnswerStream:
 
     def _say(self, part: Literal["reasoning", "content"], text: str) -> None:
         if text:
+            self.num_reasoning_tokens += part == "reasoning"
             self._said[part].append(text)
             self._tokens.append(TokenText(text, self._is_draft, part))
 

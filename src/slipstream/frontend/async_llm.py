@@ -313,8 +313,8 @@ class AsyncLLM:
                 param="n",
             )
         if len(self._live) + self._opening.num_held + num_requests > self.max_in_flight:
-            places = f"{self.max_in_flight} requests run or wait"
-            self._reject("queue_full", f"{places}, which is all that this server takes")
+            they = "1 request runs or waits" if (most := self.max_in_flight) == 1 else f"{most} requests run or wait"
+            self._reject("queue_full", f"{they}, which is all that this server takes")
 
     def _refuse(self) -> NoReturn:
         if self._state == "loading":

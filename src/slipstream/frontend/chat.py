@@ -10,14 +10,17 @@ from typing import Any
 
 import msgspec
 
-from slipstream.base.errors import RequestError
+from slipstream.base.errors import RequestError, UnsupportedFeature
 from slipstream.frontend.answer_stream import AnswerStream
-from slipstream.text.chat_template import strings_of
-from slipstream.text.reasoning.mode import State, ThinkingMode
+from slipstream.text.chat_template import RESERVED_KWARGS, strings_of
+from slipstream.text.reasoning.mode import MODE_NAMES, State, ThinkingMode
 from slipstream.text.tokenizer import Tokenizer
-from slipstream.text.tools.constrain import call_grammar
+from slipstream.text.tools.constrain import call_grammar, text_grammar
 from slipstream.text.tools.schema import ToolChoice, ToolSet
+from slipstream.text.tools.syntax import NAMESPACE
 from slipstream.wire.sampling_params import SamplingParams
+
+_DEFAULT = " (the default when tools are given)"
 
 
 class ChatAsk(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +73,10 @@ class PreparedChat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sampling_for(ask: ChatAsk, sampling: SamplingParams, tokenizer: Tokenizer) -> SamplingParams:
-    """Return the caller's parameters, with the grammar of a call if one must be made.
+    """Return the caller's parameters, with what binds the calls of the answer.
+
+    A call that must be made has a grammar; so has an answer with tools that are strict, whose text is free up to the
+    marker of a call. With `none` that marker is forbidden.
 
     Args:
         ask: the conversation.
@@ -84,14 +90,49 @@ def sampling_for(ask: ChatAsk, sampling: SamplingParams, tokenizer: Tokenizer) -
     mode = ask.tool_choice.mode
     if sampling.grammar is not None and mode != "none":
         raise RequestError(
-            f"the answer's text is constrained, and tool_choice={mode!r} allows or asks for a call instead of it: give "
-            "tool_choice 'none', or leave the constraint out",
+            f"the answer's text is constrained, and tool_choice={mode!r}{_DEFAULT if mode == 'auto' else ''} allows or "
+            "asks for a call instead of it: set tool_choice to 'none' to get the constrained text, or drop "
+            "response_format (or whatever else constrains it) to get calls",
             param="tool_choice",
         )
-    if mode not in ("required", "named"):
+    if mode == "none":
+        shows_calls = bool(ask.tools.tools) or any(message.get("tool_calls") for message in ask.messages)
+        return _without_calls(sampling, tokenizer) if shows_calls else sampling
+    if mode == "auto" and not any(tool.is_strict for tool in ask.tools.tools):
         return sampling
     grammar = call_grammar(ask.tools, ask.tool_choice, tokenizer, is_parallel=ask.parallel_tool_calls)
     return msgspec.structs.replace(sampling, grammar=grammar)
+
+
+def _without_calls(sampling: SamplingParams, tokenizer: Tokenizer) -> SamplingParams:
+    """Return parameters with which a model that sees tools or calls begins none; a constraint says enough by itself."""
+    if sampling.grammar is not None:
+        return sampling
+    if NAMESPACE in tokenizer.control_ids:
+        return msgspec.structs.replace(sampling, bad_words=(*sampling.bad_words, NAMESPACE))
+    return msgspec.structs.replace(sampling, grammar=text_grammar())
+
+
+def check_variables(given: Mapping[str, Any], variables: frozenset[str]) -> None:
+    """Refuse variables that would change nothing, because the chat template does not read them.
+
+    Args:
+        given: the caller's; null counts as absent. A thinking mode is understood under each of its names.
+        variables: names that the template reads.
+
+    Raises:
+        UnsupportedFeature: it names the first one, and those that are read.
+    """
+    read = variables | MODE_NAMES if variables & MODE_NAMES else variables
+    for name, value in given.items():
+        if value is not None and name not in read | RESERVED_KWARGS:
+            known = ", ".join(sorted(read - RESERVED_KWARGS)) or "none that a request can set"
+            raise UnsupportedFeature(
+                f"chat_template_kwargs.{name[:60]}: this checkpoint's chat template does not read it: leave it out; "
+                f"variables that it reads: {known}",
+                param="chat_template_kwargs",
+                code="unsupported_feature",
+            )
 
 
 def render_kwargs(given: Mapping[str, Any], mode: ThinkingMode | None, variables: frozenset[str]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from slipstream.config.resolve import resolve
 from slipstream.engine.interface import SyncEngine
 from slipstream.engine.spawn import start_inline
 from slipstream.frontend.answer_stream import AnswerEnd, AnswerStream, join_answer
-from slipstream.frontend.chat import ChatAsk, PreparedChat
+from slipstream.frontend.chat import ChatAsk, PreparedChat, check_variables
 from slipstream.frontend.feed import Feed
 from slipstream.frontend.processor import Processor, Prompt, TextParts
 from slipstream.frontend.status import error_of_output
@@ -32,7 +32,7 @@ from slipstream.text.tools.schema import parse_tool_choice, parse_tools
 from slipstream.wire.messages import EngineFacts, Failed, Outputs, Progress, Ready, Stopped
 from slipstream.wire.request import Request
 from slipstream.wire.sampling_params import SamplingParams
-from slipstream.wire.step import Alternatives
+from slipstream.wire.step import NO_TOKEN_CODE, Alternatives
 
 _POLL_S = 0.5
 
@@ -164,7 +164,7 @@ class LLM:
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         add_generation_prompt: bool = True,
-        template_kwargs: Mapping[str, Any] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         tool_choice: str | Mapping[str, Any] | None = None,
         parallel_tool_calls: bool = True,
@@ -176,12 +176,14 @@ class LLM:
                 tools `tool_calls`, and the result of a call role `tool` and `tool_call_id`.
             params: for all of them, or one per conversation.
             add_generation_prompt: end with the opening of the assistant's turn.
-            template_kwargs: further variables of the chat template; `thinking_mode` is enabled, disabled or adaptive.
+            chat_template_kwargs: further variables of the chat template; `thinking_mode` is enabled, disabled or
+                adaptive.
             tools: what the model may call, in OpenAI's form.
             tool_choice: `auto`, `none`, `required`, or `{"type": "function", "function": {"name": …}}`; None is auto
                 with tools.
             parallel_tool_calls: whether an answer may call more than once.
         """
+        check_variables(chat_template_kwargs or {}, self._processor.template_variables)
         is_one = not messages or isinstance(messages[0], Mapping)
         conversations = [messages] if is_one else messages
         tool_set = parse_tools(None if tools is None else list(tools))
@@ -191,7 +193,7 @@ class LLM:
                 messages=parse_messages(_as_lists(conversation)),
                 tools=tool_set,
                 tool_choice=choice,
-                template_kwargs=template_kwargs or {},
+                template_kwargs=chat_template_kwargs or {},
                 add_generation_prompt=add_generation_prompt,
                 parallel_tool_calls=parallel_tool_calls,
             )
@@ -327,7 +329,7 @@ def _take(outputs: Outputs, running: dict[str, _Answer], engine: SyncEngine) -> 
         answer = running.get(output.request_id)
         if answer is None or output.is_accepted:
             continue
-        if output.error_kind is not None:
+        if output.error_kind is not None and output.error_code != NO_TOKEN_CODE:
             return error_of_output(output)
         delta = answer.stream.feed(output)
         answer.deltas.append(delta)

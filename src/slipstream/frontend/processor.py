@@ -18,6 +18,7 @@ from slipstream.text.tokenizer import Tokenizer
 from slipstream.wire.messages import EngineFacts
 from slipstream.wire.request import Request, RowVerification
 from slipstream.wire.sampling_params import SamplingParams
+from slipstream.wire.step import NO_TOKEN_CODE
 
 Prompt = str | Sequence[int]
 """Text, in which strings of control tokens are control tokens, or token ids."""
@@ -187,17 +188,20 @@ class Processor:
             # Keeping every token is no filter, and a number without bound does not fit the wire.
             sampling = msgspec.structs.replace(sampling, top_k=0)
         eos = () if sampling.ignore_eos else self._eos_token_ids
+        stop_token_ids = tuple(dict.fromkeys((*eos, *sampling.stop_token_ids)))
+        forbidden = bad_token_ids(sampling.bad_words, self.tokenizer)
+        _check_a_token_is_left(sampling, forbidden, stop_token_ids)
         return Request(
             request_id=request_id,
             prompt_token_ids=prompt_token_ids,
             sampling=sampling,
             seed=secrets.randbits(_SEED_BITS) if sampling.seed is None else sampling.seed,
             max_seq_len=self._resolve_max_seq_len(len(prompt_token_ids), sampling.max_tokens),
-            stop_token_ids=tuple(dict.fromkeys((*eos, *sampling.stop_token_ids))),
+            stop_token_ids=stop_token_ids,
             eos_token_ids=eos,
             arrival_s=self._clock(),
             verification=self._verification_of(sampling),
-            bad_token_ids=bad_token_ids(sampling.bad_words, self.tokenizer),
+            bad_token_ids=forbidden,
             grammar_starts="after_reasoning" if starts_in_reasoning else "answer",
         )
 
@@ -279,3 +283,20 @@ class Processor:
                     code=CONTEXT_CODE,
                 )
         return seq_len
+
+
+def _check_a_token_is_left(
+    sampling: SamplingParams, forbidden: tuple[tuple[int, ...], ...], stop_token_ids: tuple[int, ...]
+) -> None:
+    """Refuse a request whose allowed tokens are all forbidden at its first place by what else it asks for."""
+    if sampling.allowed_token_ids is None:
+        return
+    taken = {sequence[0] for sequence in forbidden if len(sequence) == 1}
+    taken |= set(stop_token_ids) if sampling.min_tokens else set()
+    if set(sampling.allowed_token_ids) <= taken:
+        raise RequestError(
+            "no token may come first: bad_words, or min_tokens with end tokens, forbid everything that "
+            "allowed_token_ids allows: allow more, or loosen them",
+            param="allowed_token_ids",
+            code=NO_TOKEN_CODE,
+        )

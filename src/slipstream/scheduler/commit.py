@@ -115,7 +115,8 @@ def _commit_run(
     ledger, now_s = running.ledger, state.clock()
     if run.error is not None:
         # What was computed is sound: only the constraint has no way on.
-        return state.finish(running, "error", error=run.error).final_output(now_s)
+        finished = state.finish(running, "error", error=run.error, error_code=run.error_code)
+        return finished.final_output(now_s)
     if not run.is_finite:
         state.tally.num_corrupted_requests += 1
         state.cache.forget(running.row)

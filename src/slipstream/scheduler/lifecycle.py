@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from slipstream.base.errors import RequestError
 from slipstream.wire.ids import NO_ROW, RowId
 from slipstream.wire.messages import FinishReason, RequestOutput
 from slipstream.wire.request import Request
@@ -220,6 +221,7 @@ class Finished:
     finish_reason: FinishReason
     stop_reason: int | None = None
     error: str | None = None
+    error_code: str | None = None
 
     def final_output(
         self,
@@ -249,6 +251,9 @@ class Finished:
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
             error=self.error,
+            # Only the request's own faults have a code.
+            error_kind=None if self.error_code is None else RequestError.__name__,
+            error_code=self.error_code,
             num_prefix_hit_tokens=0 if ledger.has_output else ledger.num_prefix_hit_tokens,
             queue_s=max(scheduled_s - ledger.request.arrival_s, 0.0),
             prefill_s=first_token_s - scheduled_s,

@@ -100,10 +100,11 @@ class SchedulerState:
         *,
         stop_reason: int | None = None,
         error: str | None = None,
+        error_code: str | None = None,
     ) -> Finished:
         """End a running request."""
         self.give_back(running)
-        return Finished(running.give_up_row(), finish_reason, stop_reason, error)
+        return Finished(running.give_up_row(), finish_reason, stop_reason, error, error_code)
 
     def preempt(self, running: Prefilling | Decoding) -> None:
         """End a running request's row and queue the request before all others.

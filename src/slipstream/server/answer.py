@@ -55,12 +55,13 @@ async def visible(generation: Generation, *, shows_ids: bool = False) -> AsyncGe
             yield delta
 
 
-def usage_of(streams: Sequence[RequestStream], num_choices: int = 1) -> Usage:
+def usage_of(streams: Sequence[RequestStream], num_choices: int = 1, num_reasoning_tokens: int = 0) -> Usage:
     """Return the usage of the requests of one call, once they have ended.
 
     Args:
         streams: the requests; those of one prompt are neighbours.
         num_choices: requests per prompt, which is counted once.
+        num_reasoning_tokens: returned tokens whose text is reasoning.
     """
     prompts = streams[::num_choices]
     num_prompt_tokens = sum(len(stream.request.prompt_token_ids) for stream in prompts)
@@ -72,7 +73,9 @@ def usage_of(streams: Sequence[RequestStream], num_choices: int = 1) -> Usage:
         completion_tokens=num_generated_tokens,
         total_tokens=num_prompt_tokens + num_generated_tokens,
         prompt_tokens_details=PromptTokensDetails(sum(stream.num_prefix_hit_tokens for stream in prompts)),
-        completion_tokens_details=CompletionTokensDetails(num_accepted, num_draft_tokens - num_accepted),
+        completion_tokens_details=CompletionTokensDetails(
+            num_accepted, num_draft_tokens - num_accepted, min(num_reasoning_tokens, num_generated_tokens)
+        ),
         speculation=speculation_of(streams),
     )
 

@@ -145,7 +145,7 @@ def _parse_calls(value: object, where: str) -> list[dict[str, Any]]:
 def _parse_call(call: object, where: str) -> dict[str, Any]:
     if not isinstance(call, dict):
         raise RequestError(f"{where} is a {_kind(call)}: give an object with id, type and function", param=where)
-    if call.get("type", "function") != "function":
+    if call.get("type") not in (None, "function"):
         raise UnsupportedFeature(
             f'{where}.type={_short(call["type"])} is not served: only "function" is', param=f"{where}.type"
         )

@@ -25,10 +25,12 @@ class GrammarSpec(msgspec.Struct, frozen=True):
     Args:
         kind: how `text` is read.
         text: canonical: JSON for json_schema, choice and structural; the source itself for regex and grammar.
+        is_own: whether this project wrote it for what the caller asked, so that its text means nothing to the caller.
     """
 
     kind: GrammarKind
     text: str = ""
+    is_own: bool = False
 
     @classmethod
     def json_object(cls) -> GrammarSpec:

@@ -85,6 +85,10 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     draft_len: int = 0
 
 
+NO_TOKEN_CODE = "no_token_left"
+"""The short word of the error of a request whose own wishes leave no token at some place."""
+
+
 class TokenRun(msgspec.Struct, frozen=True, kw_only=True):
     """What one row emitted in one step.
 
@@ -98,6 +102,7 @@ class TokenRun(msgspec.Struct, frozen=True, kw_only=True):
         is_finite: False when the row's logits held NaN or +infinity, or allowed no token; the request ends with an
             error. A logit of -infinity is a token that may not be drawn.
         error: why the row's constraint cannot go on; the request ends with it. Then `is_finite` is False too.
+        error_code: with `error`, a short word if the request itself is at fault, as `RequestError` has it.
     """
 
     row: int
@@ -108,6 +113,7 @@ class TokenRun(msgspec.Struct, frozen=True, kw_only=True):
     is_finite: bool = True
     top_logprobs: tuple[Alternatives, ...] = ()
     error: str | None = None
+    error_code: str | None = None
 
 
 class PromptRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,5 +44,5 @@ def test_an_absent_package_is_one_clear_error(folder, monkeypatch):
         raise ImportError(name)
 
     monkeypatch.setattr(bench_peer.importlib, "import_module", absent)
-    with pytest.raises(ConfigError, match="pip install transformers"):
+    with pytest.raises(ConfigError, match="make setup-dev, or pip install transformers"):
         TransformersContender(folder, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -60,6 +61,8 @@ def test_doctor_compares_drafters(folder, monkeypatch):
     checks = model_checks(["none", "ngram"])
     assert [check.status for check in checks] == ["pass", "pass"], checks
     assert "acceptance length" in checks[1].detail
+    assert re.search(r", \d+ tokens/s, the others are compared with this$", checks[0].detail)
+    assert re.search(r", \d+ tokens/s, equal tokens: yes$", checks[1].detail)
     broken = model_checks(["no/such/drafter"])
     assert broken[0].status == "fail"
     assert "no/such/drafter" in broken[0].detail

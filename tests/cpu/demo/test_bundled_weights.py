@@ -84,6 +84,6 @@ def test_it_thinks_in_steps_when_asked_to(llm: LLM) -> None:
     question = [
         {"role": "user", "content": "A shop has 6 boxes with 7 eggs each. It sells 9 eggs. How many eggs are left?"}
     ]
-    answer = llm.chat(question, GREEDY, template_kwargs={"thinking_mode": "enabled"})[0]
+    answer = llm.chat(question, GREEDY, chat_template_kwargs={"thinking_mode": "enabled"})[0]
     assert "6 * 7 = 42\n42 - 9 = 33" in answer.text
     assert answer.text.endswith("33 eggs are left.")

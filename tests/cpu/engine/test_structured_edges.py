@@ -16,6 +16,7 @@ from slipstream.text.grammar.matcher import GrammarFault
 from slipstream.wire.grammar import GrammarSpec
 from slipstream.wire.messages import RequestOutput
 from slipstream.wire.request import Request
+from slipstream.wire.step import NO_TOKEN_CODE
 from support.constrained_world import ConstrainedSet, ConstrainedWorld
 from support.drafters import OracleDrafter, SoftDrafter
 from support.engines import Knobs, TestEngine, make_request
@@ -200,6 +201,7 @@ def test_minimum_lengths_and_constraints_hold_together_or_say_why_not(world: Con
     assert len(tokens["long"]) - 1 >= 9
     assert set(tokens["long"][:-1]) == {a}
     assert (ends["full"].finish_reason, ends["full"].error) == ("error", NO_TOKEN_LEFT)
+    assert (ends["full"].error_kind, ends["full"].error_code) == ("RequestError", NO_TOKEN_CODE)
     assert tokens["full"] == [a] * 4
     assert (ends["none"].error, tokens["none"]) == (NO_TOKEN_LEFT, [])
     assert text_of(tokens["biased"]) == "aaa", "a bias is a wish, a constraint is not"

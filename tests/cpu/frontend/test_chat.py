@@ -11,6 +11,7 @@ from slipstream.base.errors import RequestError
 from slipstream.demo import demo_path
 from slipstream.frontend.llm import LLM
 from slipstream.text.tokenizer import Tokenizer
+from slipstream.text.tools.syntax import NAMESPACE
 from slipstream.wire.sampling_params import SamplingParams
 
 TOKENIZER = Tokenizer.load(demo_path())
@@ -63,7 +64,7 @@ def test_a_forced_call_is_valid(llm, mode, choice):
         tools=TOOLS,
         tool_choice=choice,
         parallel_tool_calls=False,
-        template_kwargs={"thinking_mode": mode},
+        chat_template_kwargs={"thinking_mode": mode},
     )
     for completion in completions:
         check(completion)
@@ -76,7 +77,7 @@ def test_a_forced_call_is_valid(llm, mode, choice):
 @pytest.mark.parametrize("mode", ["disabled", "enabled"])
 def test_thinking_comes_apart_from_content(llm, mode):
     (completion,) = llm.chat(
-        QUESTION, SamplingParams(max_tokens=200, temperature=0), template_kwargs={"thinking_mode": mode}
+        QUESTION, SamplingParams(max_tokens=200, temperature=0), chat_template_kwargs={"thinking_mode": mode}
     )
     assert "think>" not in completion.content + completion.reasoning
     assert bool(completion.reasoning) == (mode == "enabled")
@@ -121,3 +122,33 @@ def test_what_is_wrong_is_said_before_anything_runs(llm):
     with pytest.raises(RequestError, match="uniqueItems"):
         llm.chat(QUESTION, tools=tools, tool_choice="required")
     check(llm.chat(QUESTION, SamplingParams(max_tokens=400), tools=TOOLS, tool_choice="required")[0])
+
+
+STRICT = [{"type": "function", "function": {**TOOLS[0]["function"], "strict": True}}, TOOLS[1]]
+
+
+@pytest.mark.parametrize("mode", ["disabled", "enabled"])
+def test_with_strict_tools_only_offered_functions_are_called_and_validly(llm, mode):
+    params = [SamplingParams(max_tokens=500, temperature=0.6 * place, seed=place) for place in range(4)]
+    asked = {"tools": STRICT, "chat_template_kwargs": {"thinking_mode": mode}}
+    completions = llm.chat([QUESTION] * 4, params, **asked)
+    assert mode == "enabled" or any(completion.tool_calls for completion in completions)
+    for completion in completions:
+        assert NAMESPACE not in completion.content
+        assert completion.finish_reason in ("stop", "tool_calls", "length")
+        for call in completion.tool_calls if completion.finish_reason == "tool_calls" else ():
+            jsonschema.validate(json.loads(call.arguments), SCHEMAS[call.name])
+    one = llm.chat([QUESTION] * 4, params, **asked, parallel_tool_calls=False)
+    assert all(completion.text.count("<invoke ") <= 1 for completion in one)
+
+
+@pytest.mark.parametrize("mode", ["disabled", "enabled", "adaptive"])
+def test_without_a_choice_of_calls_none_is_begun(llm, mode):
+    params = [SamplingParams(max_tokens=120, temperature=0.6 * place, seed=place) for place in range(4)]
+    asked = {"tools": TOOLS, "chat_template_kwargs": {"thinking_mode": mode}}
+    would_call = any(completion.tool_calls for completion in llm.chat([QUESTION] * 4, params, **asked))
+    assert would_call or mode == "enabled"
+    for completion in llm.chat([QUESTION] * 4, params, **asked, tool_choice="none"):
+        assert NAMESPACE not in completion.text
+        assert completion.tool_calls == ()
+        assert completion.content

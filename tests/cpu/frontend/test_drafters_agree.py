@@ -89,7 +89,7 @@ def structured(llm: LLM, base: dict[str, Any]) -> list[Completion]:
 
 def thinking(llm: LLM, base: dict[str, Any], **wishes: Any) -> list[Completion]:
     params = SamplingParams(**{"max_tokens": 120, **base, **wishes})
-    return llm.chat(QUESTION, params, template_kwargs={"thinking_mode": "enabled"})
+    return llm.chat(QUESTION, params, chat_template_kwargs={"thinking_mode": "enabled"})
 
 
 def calls(llm: LLM, base: dict[str, Any]) -> list[Completion]:
@@ -103,7 +103,7 @@ def calls(llm: LLM, base: dict[str, Any]) -> list[Completion]:
             tools=TOOLS,
             tool_choice=choice,
             parallel_tool_calls=False,
-            template_kwargs={"thinking_mode": mode},
+            chat_template_kwargs={"thinking_mode": mode},
         )
     ]
 

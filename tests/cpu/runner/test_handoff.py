@@ -14,7 +14,7 @@ from slipstream.runner.handoff import (
 )
 from slipstream.runner.prompts import PendingPrompt
 from slipstream.sampling.logprobs import TopLogprobs
-from slipstream.wire.step import PromptRun
+from slipstream.wire.step import NO_TOKEN_CODE, PromptRun
 
 
 def test_runs_are_cut_at_the_accepted_count() -> None:
@@ -99,8 +99,9 @@ def test_constrained_rows_say_why_they_end_and_free_ones_do_not() -> None:
             is_empty=torch.tensor([True, True, True, False]),
         ),
     )
-    errors = [run.error for run in collect(StepHandle(step_id=1, pending=(pending,))).runs]
-    assert errors == ["no way on", NO_TOKEN_LEFT, None, None]
+    runs = collect(StepHandle(step_id=1, pending=(pending,))).runs
+    assert [run.error for run in runs] == ["no way on", NO_TOKEN_LEFT, None, None]
+    assert [run.error_code for run in runs] == [None, NO_TOKEN_CODE, None, None]
     assert "min_tokens" in NO_TOKEN_LEFT
 
 

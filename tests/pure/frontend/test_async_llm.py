@@ -297,7 +297,7 @@ def test_a_client_that_leaves_keeps_its_place_until_its_prompt_is_tokenised(monk
             await until(lambda: begun)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            with pytest.raises(OverloadedError, match="1 requests run or wait"):
+            with pytest.raises(OverloadedError, match="1 request runs or waits"):
                 await opening(llm, is_chat)
             let_go.set()
             await until(lambda: llm._opening.num_held == 0)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from slipstream.base.errors import RequestError, UnsupportedFeature
 from slipstream.demo import demo_path
-from slipstream.frontend.chat import ChatAsk, render_kwargs
+from slipstream.frontend.chat import ChatAsk, check_variables, render_kwargs, sampling_for
 from slipstream.frontend.processor import Processor, TextParts
 from slipstream.text.messages import parse_messages
+from slipstream.text.tools.constrain import text_grammar
 from slipstream.text.tools.render import render_tool_calls
 from slipstream.text.tools.schema import ToolChoice, parse_tools
+from slipstream.text.tools.syntax import NAMESPACE
 from slipstream.wire.grammar import GrammarSpec
 from slipstream.wire.sampling_params import SamplingParams
 from support.fake_engine import fake_facts
@@ -104,6 +108,36 @@ def test_what_a_choice_means(choice, is_parsed, has_grammar):
     assert "weather" in text_of(prepared), "the model sees the tools whatever the choice"
 
 
+STRICT = parse_tools([{"type": "function", "function": {"name": "weather", "parameters": PARAMETERS, "strict": True}}])
+
+
+def test_strict_tools_bind_the_calls_that_may_come():
+    strict = prepare(tools=STRICT, tool_choice=ToolChoice("auto"))
+    assert strict.sampling.grammar not in (None, prepare(tools=STRICT, tool_choice=REQUIRED).sampling.grammar)
+    assert prepare(tools=TOOLS, tool_choice=ToolChoice("auto")).sampling.grammar is None
+    one = prepare(tools=STRICT, tool_choice=ToolChoice("auto"), parallel_tool_calls=False)
+    assert one.sampling.grammar not in (None, strict.sampling.grammar)
+    thinking = {"thinking_mode": "enabled"}
+    assert prepare(tools=STRICT, tool_choice=ToolChoice("auto"), template_kwargs=thinking).starts_in == "reasoning"
+
+
+def test_without_a_choice_of_calls_their_marker_is_forbidden():
+    """As one token, or by a grammar where there is no token for it; a text with a constraint needs neither."""
+    none = ToolChoice("none")
+    prepared = prepare(SamplingParams(bad_words=("x",)), tools=TOOLS, tool_choice=none)
+    assert prepared.sampling.bad_words == ("x", NAMESPACE)
+    assert prepared.starts_in == prepare().starts_in
+    request = PROCESSOR.make_request("a", prepared.prompt_token_ids, prepared.sampling)
+    assert (TOKENIZER.control_ids[NAMESPACE],) in request.bad_token_ids
+    assert prepare(tool_choice=none).sampling == SamplingParams(), "nothing shows the model how to call"
+    assert prepare(JSON, tools=TOOLS, tool_choice=none).sampling == JSON
+    called = [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}, *USER]
+    assert prepare(messages=parse_messages(called)).sampling.bad_words == (NAMESPACE,), "earlier calls show it too"
+    ask = ChatAsk(messages=USER, tools=TOOLS, tool_choice=none)
+    markerless = SimpleNamespace(control_ids={})
+    assert sampling_for(ask, SamplingParams(), markerless).grammar == text_grammar()
+
+
 def test_the_choice_does_not_change_the_prompt():
     choices = [ToolChoice("none"), ToolChoice("auto"), REQUIRED]
     assert len({prepare(tools=TOOLS, tool_choice=choice).prompt_token_ids for choice in choices}) == 1
@@ -111,7 +145,7 @@ def test_the_choice_does_not_change_the_prompt():
 
 @pytest.mark.parametrize("mode", ["auto", "required"])
 def test_a_constrained_text_and_calls_contradict_each_other(mode):
-    with pytest.raises(RequestError, match="allows or asks for a call") as caught:
+    with pytest.raises(RequestError, match="set tool_choice to 'none'.*or drop response_format") as caught:
         prepare(JSON, tools=TOOLS, tool_choice=ToolChoice(mode))
     assert caught.value.param == "tool_choice"
     assert prepare(JSON, tools=TOOLS, tool_choice=ToolChoice("none")).sampling.grammar == JSON.grammar
@@ -141,6 +175,16 @@ def test_the_mode_is_told_under_the_names_that_a_template_reads():
     assert render_kwargs({}, "disabled", frozenset({"enable_thinking"})) == {"enable_thinking": False}
     assert render_kwargs({}, "adaptive", names) == {"thinking_mode": "adaptive"}
     assert render_kwargs({}, "enabled", frozenset()) == {}
+
+
+def test_variables_that_change_nothing_are_refused():
+    modes = frozenset({"thinking_mode", "messages"})
+    check_variables({"thinking": True, "enable_thinking": True, "thinking_mode": "enabled", "gone": None}, modes)
+    check_variables({"messages": []}, frozenset())  # the template says what is reserved
+    with pytest.raises(UnsupportedFeature, match="none that a request can set"):
+        check_variables({"thinking": True}, frozenset({"messages"}))
+    with pytest.raises(UnsupportedFeature, match="enable_thinking, thinking, thinking_mode"):
+        check_variables({"foo": False}, modes)
 
 
 def test_characters_of_tools_and_calls_are_counted():

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.base.errors import ConfigError, ContextLengthError, EngineError, OverloadedError, RequestError
+from slipstream.base.errors import (
+    ConfigError,
+    ContextLengthError,
+    EngineError,
+    OverloadedError,
+    RequestError,
+    UnsupportedFeature,
+)
 from slipstream.demo import demo_path
 from slipstream.frontend import llm as llm_module
 from slipstream.frontend.llm import LLM
 from slipstream.frontend.processor import TextParts
 from slipstream.text.tools.render import render_tool_calls
 from slipstream.wire.grammar import GrammarSpec
+from slipstream.wire.messages import RequestOutput
 from slipstream.wire.sampling_params import SamplingParams
+from slipstream.wire.step import NO_TOKEN_CODE
 from support.fake_engine import FakeConfig, FakeModelSection, FakeSyncEngine, ScriptedEngine, fake_facts
 from support.tiny_text import tiny_folder
 
@@ -87,7 +96,7 @@ def test_conversations_may_be_one_or_many():
     one = [{"role": "user", "content": "hi"}]
     with LLM.over(fake(), TEXT) as llm:
         (single,) = llm.chat(one, SamplingParams(max_tokens=4))
-        both = llm.chat([one, one], template_kwargs={"thinking_mode": "disabled"})
+        both = llm.chat([one, one], chat_template_kwargs={"thinking_mode": "disabled"})
         with pytest.raises(RequestError, match="role"):
             llm.chat([{"role": "robot", "content": "x"}])
         with pytest.raises(RequestError, match="empty"):
@@ -103,6 +112,30 @@ def test_a_stop_string_aborts_the_request_in_the_engine():
         llm.generate("ABCD", SamplingParams(max_tokens=400, ignore_eos=True, stop=("D",)))
     assert engine.engine.num_aborts == 1
     assert engine.engine.running == {}
+
+
+def test_a_prompt_that_leaves_no_token_ends_alone(monkeypatch):
+    engine = fake()
+    advance = engine.engine._advance
+
+    def once(request_id, request, emitted):
+        if request.sampling.grammar is None:
+            return advance(request_id, request, emitted)
+        del engine.engine.running[request_id]
+        told = {"error": "no token may come next", "error_kind": "RequestError", "error_code": NO_TOKEN_CODE}
+        return RequestOutput(request_id=request_id, finish_reason="error", **told)
+
+    monkeypatch.setattr(engine.engine, "_advance", once)
+    with LLM.over(engine, TEXT) as llm:
+        params = [SamplingParams(grammar=GrammarSpec.regex("a")), SamplingParams(max_tokens=5)]
+        none, other = llm.generate(["A", "B"], params)
+        assert (none.finish_reason, none.error) == ("error", "no token may come next")
+        assert other.finish_reason in ("stop", "length")
+
+
+def test_the_variables_of_a_template_are_checked():
+    with LLM.over(fake(), TEXT) as llm, pytest.raises(UnsupportedFeature, match="foo.*does not read it"):
+        llm.chat([{"role": "user", "content": "A"}], chat_template_kwargs={"foo": 1})
 
 
 def test_the_death_of_the_engine_is_one_clear_error():
@@ -241,7 +274,7 @@ def test_an_answer_comes_apart_into_reasoning_content_and_calls():
     call = render_tool_calls([("f", {"x": "y"})])
     params = SamplingParams(max_tokens=200)
     with saying(f"hm</mm:think>so {call}") as llm:
-        (one,) = llm.chat(QUESTION, params, tools=TOOLS, template_kwargs={"thinking_mode": "enabled"})
+        (one,) = llm.chat(QUESTION, params, tools=TOOLS, chat_template_kwargs={"thinking_mode": "enabled"})
         assert (one.reasoning, one.content, one.finish_reason) == ("hm", "so", "tool_calls")
         assert [(call.name, call.arguments) for call in one.tool_calls] == [("f", '{"x":"y"}')]
         assert one.text == f"hm</mm:think>so {call}"
@@ -260,7 +293,7 @@ def test_a_choice_that_forces_a_call_is_a_grammar_of_the_request():
             SamplingParams(max_tokens=99),
             tools=TOOLS,
             tool_choice={"type": "function", "function": {"name": "f"}},
-            template_kwargs={"thinking_mode": "enabled"},
+            chat_template_kwargs={"thinking_mode": "enabled"},
         )
         first, second = llm._engine.engine.submitted
     assert first.sampling.grammar.kind == second.sampling.grammar.kind == "grammar"

@@ -220,6 +220,22 @@ def test_token_ids_of_every_wish_must_exist():
         assert caught.value.param == next(iter(wish))
 
 
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"allowed_token_ids": list(TEXT.tokenizer.encode("A")), "bad_words": ["A"]},
+        {"allowed_token_ids": list(TEXT.tokenizer.eos_token_ids), "min_tokens": 1},
+        {"allowed_token_ids": [7], "stop_token_ids": [7], "min_tokens": 1},
+    ],
+)
+def test_wishes_that_leave_no_first_token_are_refused(wish):
+    with pytest.raises(RequestError, match="no token may come first") as caught:
+        make(3, SamplingParams(**wish, max_tokens=4))
+    assert (caught.value.param, caught.value.code) == ("allowed_token_ids", "no_token_left")
+    make(3, SamplingParams(**wish | {"allowed_token_ids": [*wish["allowed_token_ids"], 9]}, max_tokens=4))
+    make(3, SamplingParams(allowed_token_ids=wish["allowed_token_ids"], max_tokens=4))
+
+
 def test_bad_words_become_tokens():
     request = make(3, SamplingParams(bad_words=["A"]))
     assert request.bad_token_ids == (tuple(TEXT.tokenizer.encode("A", add_special_tokens=False)),)

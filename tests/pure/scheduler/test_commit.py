@@ -3,10 +3,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from slipstream.base.errors import EngineError
+from slipstream.base.errors import EngineError, RequestError
+from slipstream.frontend.status import error_of_output
 from slipstream.scheduler.commit import cut_run
 from slipstream.scheduler.lifecycle import Ledger
-from slipstream.wire.step import StepResult, TokenRun
+from slipstream.wire.step import NO_TOKEN_CODE, StepResult, TokenRun
 from support.fake_runner import EngineLoop, accept_pattern, expected_stream, make_request
 
 STOP = 77
@@ -196,6 +197,14 @@ def test_a_constraint_that_cannot_go_on_ends_the_request_with_its_own_reason():
     output = answer(loop, 5, is_finite=False, error="structured output cannot go on: no token can follow")
     assert (output.finish_reason, output.error) == ("error", "structured output cannot go on: no token can follow")
     assert output.token_ids == ()
-    assert output.error_kind is None, "it was not refused: it ran"
+    assert output.error_kind is None, "the request is not at fault"
     assert loop.scheduler.stats().num_corrupted_requests == 0
+    loop.assert_idle()
+
+
+def test_a_request_that_contradicts_itself_is_told_so():
+    loop = decoding_loop(max_tokens=20)
+    output = answer(loop, 5, is_finite=False, error="no token may come next", error_code=NO_TOKEN_CODE)
+    assert (output.error_kind, output.error_code) == ("RequestError", NO_TOKEN_CODE)
+    assert isinstance(error_of_output(output), RequestError)
     loop.assert_idle()

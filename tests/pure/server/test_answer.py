@@ -41,7 +41,11 @@ def test_usage_of_several_requests_adds_up():
         "completion_tokens": 8,
         "total_tokens": 21,
         "prompt_tokens_details": {"cached_tokens": 8},
-        "completion_tokens_details": {"accepted_prediction_tokens": 4, "rejected_prediction_tokens": 4},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": 4,
+            "rejected_prediction_tokens": 4,
+            "reasoning_tokens": 0,
+        },
         "speculation": {"num_verify_steps": 2, "num_draft_tokens": 8, "num_accepted": 4, "num_emitted": 6},
     }
 

@@ -144,7 +144,7 @@ def assistant(*calls, **fields):
 def test_calls_and_their_results_are_read():
     messages = [
         {"role": "user", "content": "hi", "tool_calls": [], "tool_call_id": None},
-        assistant(call('{"a": [1, {"b": null}]}'), call({"x": "y"}, "g", id="2", index=1), content=None),
+        assistant(call('{"a": [1, {"b": null}]}'), call({"x": "y"}, "g", id="2", index=1, type=None), content=None),
         {"role": "tool", "tool_call_id": "2", "content": [{"type": "text", "text": "1"}], "name": "g"},
         {"role": "tool", "tool_call_id": "1", "content": ""},
         assistant(content="so", tool_calls=[], reasoning_content="hm"),

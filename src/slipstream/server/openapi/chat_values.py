@@ -24,7 +24,6 @@ _CALL = closed(
     },
     "function",
 )
-_CALL["properties"]["type"] = {"const": "function"}
 
 
 def _message(roles: list[str], own: Mapping[str, Schema], *required: str) -> Schema:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slipstream.base.errors import RequestError, UnsupportedFeature
-from slipstream.frontend.chat import ChatAsk
+from slipstream.frontend.chat import ChatAsk, check_variables
 from slipstream.server.protocol.chat_requests import ChatRequest, chat_max_tokens, chat_names
 from slipstream.server.protocol.parse import sampling_of
 from slipstream.server.protocol.structured import field_at_fault, grammar_field
@@ -24,10 +24,11 @@ def ask_of(asked: ChatRequest, template_variables: frozenset[str]) -> ChatAsk:
 
     Raises:
         RequestError: messages, tools or the choice among them are not accepted.
-        UnsupportedFeature: an effort that the template does not read.
+        UnsupportedFeature: an effort or a variable that the template does not read.
     """
     tools = parse_tools(asked.tools)
     kwargs = dict(asked.chat_template_kwargs)
+    check_variables(kwargs, template_variables)
     if asked.reasoning_effort is not None:
         if _EFFORT not in template_variables:
             raise UnsupportedFeature(

@@ -27,12 +27,20 @@ class ChatRequest(SamplingFields):
     )
     tools: list[Any] = Field([], description=f"functions that the model may call, at most {MAX_TOOLS}; {TOOLS_BOUND}")
     tool_choice: str | dict[str, Any] | None = Field(
-        None, description='"auto" (with tools), "none", "required", or an object that names a function'
+        None,
+        description='"auto" (the default with tools), "none" (the model sees the tools and cannot begin a call), '
+        '"required", or an object that names a function; response_format beside tools needs "none"',
     )
-    parallel_tool_calls: bool = Field(True, description="whether an answer may hold more than one call")
+    parallel_tool_calls: bool = Field(
+        True,
+        description="whether an answer may hold more than one call; if not, further ones are not written where calls "
+        "are bound, see tools, and else not returned",
+    )
     add_generation_prompt: bool = Field(True, description="end the prompt with the opening of the assistant's turn")
     chat_template_kwargs: dict[str, Any] = Field(
-        {}, description="further variables of the chat template, such as thinking_mode: enabled, disabled or adaptive"
+        {},
+        description="further variables of the chat template, such as thinking_mode: enabled, disabled or adaptive; "
+        "one that the template does not read is refused",
     )
     reasoning_effort: str | None = Field(
         None, description="handed to the chat template; refused when the template does not read it"

@@ -104,7 +104,9 @@ class SamplingFields(Fields):
     )
     n: int = Field(1, description=f"answers per prompt, at most {MAX_N}; answer i has the seed plus i")
     response_format: dict[str, Any] | None = Field(
-        None, description='what the text must be: {"type": "text"}, json_object, json_schema or structural_tag'
+        None,
+        description='what the text must be: {"type": "text"}, json_object, json_schema or structural_tag; beside tools '
+        'only with tool_choice "none"',
     )
     structured_outputs: dict[str, Any] | None = Field(
         None, description="one of json, regex, choice, grammar, json_object, structural_tag: what the text must be"

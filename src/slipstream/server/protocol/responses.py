@@ -18,10 +18,11 @@ class PromptTokensDetails(msgspec.Struct, frozen=True):
 
 
 class CompletionTokensDetails(msgspec.Struct, frozen=True):
-    """Drafts among the returned tokens, and drafts that were not taken."""
+    """Drafts among the returned tokens, drafts that were not taken, and tokens whose text is reasoning."""
 
     accepted_prediction_tokens: int
     rejected_prediction_tokens: int
+    reasoning_tokens: int = 0
 
 
 class Speculation(msgspec.Struct, frozen=True):

@@ -118,6 +118,9 @@ def _format_kind(value: Mapping[str, Any]) -> str:
     allowed = {"text": (), "json_object": (), "json_schema": ("json_schema",)}.get(str(kind))
     given = {name for name, member in value.items() if member is not None}
     unknown = sorted(given - {"type", *allowed}) if allowed is not None else []
+    if unknown and kind == "json_schema" and unknown[0] in _SCHEMA_MEMBERS:
+        shape = '{"type": "json_schema", "json_schema": {"name": …, "schema": …}}'
+        _refuse("response_format", f"{unknown[0]!r} belongs into its member json_schema: give {shape}")
     if unknown:
         _refuse("response_format", f"{unknown[0][:80]!r} is no member of one with type {kind!r}: leave it out")
     return str(kind)

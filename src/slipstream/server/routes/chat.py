@@ -101,7 +101,9 @@ class _Chat:
 
     @property
     def _usage(self) -> Usage:
-        return usage_of([generation.stream for generation in self.generations], len(self.generations))
+        num_reasoning_tokens = sum(generation.answer.num_reasoning_tokens for generation in self.generations)
+        streams = [generation.stream for generation in self.generations]
+        return usage_of(streams, len(streams), num_reasoning_tokens)
 
     @property
     def _prompt(self) -> tuple[int, ...]:

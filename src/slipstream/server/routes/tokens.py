@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from slipstream.base.errors import ContextLengthError, RequestError
-from slipstream.frontend.chat import ChatAsk
+from slipstream.frontend.chat import ChatAsk, check_variables
 from slipstream.frontend.processor import CONTEXT_CODE, Processor
 from slipstream.server.protocol.endpoints import DETOKENIZE, MAX_CONTEXTS, TOKENIZE
 from slipstream.server.protocol.parse import parse_fields
@@ -29,6 +29,7 @@ def tokens_router(context: ServerContext) -> APIRouter:
         context.check_model(asked.model)
         processor = context.llm.processor
         ask = _conversation_of(asked)
+        check_variables(asked.chat_template_kwargs, processor.template_variables)
         texts = strings_of(ask.messages) if ask else [asked.prompt or ""]
         processor.check_text(texts, "messages" if ask else "prompt", num_contexts=MAX_CONTEXTS)
         num_chars = ask.num_chars if ask else len(texts[0])

@@ -22,6 +22,7 @@ from slipstream.text.grammar.limits import GrammarLimits
 from slipstream.text.grammar.lower import LoweredGrammar, lower_spec
 from slipstream.text.grammar.matcher import GrammarFault, GrammarMatcher, MaskPlan
 from slipstream.text.grammar.origin import GrammarOrigin
+from slipstream.text.grammar.refusals.explain import refusal_of
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.wire.grammar import GrammarSpec
 
@@ -164,18 +165,21 @@ class GrammarCompiler:
 
     def _build(self, spec: GrammarSpec) -> CompiledGrammar:
         lowered = lower_spec(spec, self._tokenizer, self._limits)
-        self._guard.check(lowered.text)
+        try:
+            self._guard.check(lowered.text)
+        except RequestError as error:
+            raise refusal_of(spec, str(error)) if error.code == "invalid_grammar" else error from error
         begun_s = time.monotonic()
         first = start_matcher(self._library, lowered.text)
         if (error := explain_error(first)) is not None:
-            raise RequestError(f"the constraint cannot be used: {error}", code="invalid_grammar")
+            raise refusal_of(spec, error)
         again = functools.partial(start_matcher, self._library, lowered.text)
         origin = GrammarOrigin(again, first, time.monotonic() - begun_s)
         grammar = CompiledGrammar(spec, origin, self._plan(lowered))
         try:
             grammar.start().fill_masks((), np.empty((1, self.num_words), dtype=np.int32))
         except GrammarFault as fault:
-            raise RequestError(f"the constraint cannot be used: {fault}", code="invalid_grammar") from fault
+            raise refusal_of(spec, str(fault)) from fault
         return grammar
 
     def _plan(self, lowered: LoweredGrammar) -> MaskPlan:

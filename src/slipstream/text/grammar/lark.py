@@ -15,6 +15,7 @@ import msgspec
 
 from slipstream.base.errors import RequestError
 from slipstream.text.grammar.limits import GrammarLimits, check_schema, refuse_large
+from slipstream.text.grammar.refusals.keywords import check_keywords
 from slipstream.wire.grammar import OWN_OPTIONS
 
 _PIECE = re.compile(
@@ -95,6 +96,7 @@ def check_lark(
         if isinstance(schema, dict) and OWN_OPTIONS in schema:
             _refuse(f"the key {OWN_OPTIONS!r} of an inline schema is not allowed: remove it")
         check_schema("grammar: an inline schema", schema, limits)
+        check_keywords("grammar: an inline schema", schema)
     meeting = facts.num_conjunctions + facts.num_negations
     if meeting > limits.max_intersections:
         refuse_large(

@@ -12,6 +12,7 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 from slipstream.base.errors import RequestError
 from slipstream.text.grammar.lark import check_lark, is_ebnf
 from slipstream.text.grammar.limits import GrammarLimits, check_schema, check_size, read_schemas, refuse_large
+from slipstream.text.grammar.refusals.keywords import check_keywords
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.wire.grammar import OWN_OPTIONS, GrammarSpec
 
@@ -52,6 +53,7 @@ def lower_spec(spec: GrammarSpec, tokenizer: Tokenizer, limits: GrammarLimits) -
     if spec.kind in ("json_schema", "structural"):
         for schema in read_schemas(spec):
             check_schema(spec.kind, schema, limits)
+            check_keywords(spec.kind, schema)
     if spec.kind == "json_object":
         return LoweredGrammar(_lower_schema({"type": "object"}))
     if spec.kind == "json_schema":

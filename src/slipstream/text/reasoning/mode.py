@@ -30,6 +30,10 @@ _STATES: dict[ThinkingMode | None, State] = {
 }
 
 
+MODE_NAMES = frozenset({"thinking_mode", "enable_thinking", "thinking"})
+"""Template variables under which a request may ask for a mode."""
+
+
 def thinking_mode(template_kwargs: Mapping[str, Any]) -> ThinkingMode | None:
     """Return the thinking mode that the template variables of a request ask for, under any of its names.
 

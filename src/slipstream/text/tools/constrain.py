@@ -1,8 +1,9 @@
-"""A grammar that leaves the model no choice but to call a tool, with arguments that its schema allows.
+"""Grammars that bind the calls of an answer: one must come, one may come, or none may.
 
-The grammar describes one block of calls as `render` writes it: no text around it, members in the order of the schema,
-those that are required always there, members that no schema names never. Tags begin with the family's marker, which
-must be a control token: ordinary text can then never be one, and no string may spell it.
+A block of calls is as `render` writes it: members in the order of the schema, those that are required always there,
+members that no schema names never. Where a call must come there is no text around the block; where one may come, text
+may stand before it. Tags begin with the family's marker, which must be a control token: ordinary text can then never be
+one, and no string may spell it.
 
 Objects and lists are elements within elements where a schema names their members or items; any other place that takes
 no string is JSON text, which the parser reads there as well. Strings are free text; their enum, const, pattern and
@@ -17,6 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slipstream.base.errors import UnsupportedFeature
+from slipstream.text.grammar.refusals.keywords import regex_refusal
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.text.tools.patterns import whole_text
 from slipstream.text.tools.places import Place
@@ -34,11 +36,11 @@ _IN_SLASHES = re.compile(r"\\.|/|\n", re.DOTALL)
 
 
 def call_grammar(tools: ToolSet, choice: ToolChoice, tokenizer: Tokenizer, *, is_parallel: bool = True) -> GrammarSpec:
-    """Return the grammar of an answer that must be a call.
+    """Return the grammar of an answer that must be a call, or with the choice `auto` of one that may hold calls.
 
     Args:
         tools: the tools of the request.
-        choice: required, or named.
+        choice: required, named or auto.
         tokenizer: its control tokens are named in the grammar by their ids.
         is_parallel: whether the block may hold more than one call.
 
@@ -48,14 +50,20 @@ def call_grammar(tools: ToolSet, choice: ToolChoice, tokenizer: Tokenizer, *, is
     if NAMESPACE not in tokenizer.control_ids:
         raise UnsupportedFeature(
             f"tool_choice={choice.mode!r}: this checkpoint's tokenizer has no token for the marker of tool calls, so "
-            "no call can be forced: give tool_choice 'auto'",
+            "no call can be bound to a schema: give tool_choice 'auto', and no tool with strict",
             param="tool_choice",
         )
     writer = _Writer(tokenizer)
     calls = " | ".join(writer.call(tool) for tool in tools.tools if choice.name in (None, tool.name))
     repeat = "call+" if is_parallel else "call"
-    start = f"start: {writer.tag(BLOCK)} {repeat} {writer.tag(BLOCK, is_closing=True)}"
-    return GrammarSpec.grammar("\n".join([start, f"call: {calls}", *writer.lines]))
+    block = f"{writer.tag(BLOCK)} {repeat} {writer.tag(BLOCK, is_closing=True)}"
+    start = f"start: TEXT? ({block})?" if choice.mode == "auto" else f"start: {block}"
+    return GrammarSpec("grammar", "\n".join([start, f"call: {calls}", *writer.lines]), is_own=True)
+
+
+def text_grammar() -> GrammarSpec:
+    """Return the grammar of an answer without calls, for a tokenizer that has no token for their marker."""
+    return GrammarSpec("regex", f"(?:{text_without(NAMESPACE)})?", is_own=True)
 
 
 class _Writer:
@@ -198,6 +206,8 @@ def _listed(place: Place, values: list[Any]) -> list[str]:
 
 
 def _whole_text(place: Place, pattern: object) -> str:
+    if isinstance(pattern, str) and (reason := regex_refusal(pattern)) is not None:
+        place.refuse(f"has the pattern {pattern[:60]!r}: {reason}")
     regex = whole_text(pattern) if isinstance(pattern, str) else None
     if regex is None:
         place.refuse(f"has the pattern {str(pattern)[:60]!r}, whose anchors are not at its beginning and end")

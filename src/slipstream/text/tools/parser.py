@@ -11,7 +11,7 @@ call inside reasoning is reasoning), and how elements become JSON (elements, val
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,6 +19,9 @@ import msgspec
 from slipstream.text.tools.elements import Arguments
 from slipstream.text.tools.shapes import Shape
 from slipstream.text.tools.syntax import BLANKS, BLOCK, NAMESPACE, Event, Marker, Tag, TagReader, Text
+
+_SURE_HEAD = NAMESPACE[:3]
+"""So much of the marker no ordinary text ends with."""
 
 
 class CallDelta(msgspec.Struct, frozen=True):
@@ -92,16 +95,21 @@ class ToolCallParser:
         self._collect()
         return self._delta(None)
 
-    def flush(self) -> ToolDelta:
+    def flush(self, *, is_own_end: bool = True) -> ToolDelta:
         """Return what was withheld, because the answer is over.
 
-        Outside calls, a tag that was cut off is content; inside a call it is dropped.
+        A tag that was cut off is dropped: it shows a reader nothing but markup.
+
+        Args:
+            is_own_end: whether the model ended the answer; if not, what is likely the beginning of a tag's marker is
+                dropped as well.
         """
         text, tag = self._reader.flush()
-        if text:
+        if tag or (not is_own_end and text.startswith(_SURE_HEAD)):
+            # As in front of a tag that is whole: white space before it goes with it.
+            self._is_behind_tag = True
+        elif text:
             self._on(Text(text))
-        if tag and self._call is None:
-            self._say(tag)
         self._collect()
         unfinished = None
         if self._call is not None:
@@ -204,15 +212,20 @@ class ToolAnswer(msgspec.Struct, frozen=True):
 
 def join_deltas(deltas: Sequence[ToolDelta]) -> ToolAnswer:
     """Return what the deltas of one answer amount to, the one of `flush` being the last."""
+    calls = join_calls(call for delta in deltas for call in delta.calls)
+    return ToolAnswer("".join(delta.content for delta in deltas), calls, deltas[-1].unfinished)
+
+
+def join_calls(deltas: Iterable[CallDelta]) -> tuple[ToolCall, ...]:
+    """Return the calls that their deltas, in order, amount to."""
     heads: list[CallDelta] = []
     arguments: list[list[str]] = []
-    for call in (call for delta in deltas for call in delta.calls):
+    for call in deltas:
         if call.index == len(heads):
             heads.append(call)
             arguments.append([])
         arguments[call.index].append(call.arguments)
-    calls = (ToolCall(h.id or "", h.name or "", "".join(parts)) for h, parts in zip(heads, arguments, strict=True))
-    return ToolAnswer("".join(delta.content for delta in deltas), tuple(calls), deltas[-1].unfinished)
+    return tuple(ToolCall(h.id or "", h.name or "", "".join(parts)) for h, parts in zip(heads, arguments, strict=True))
 
 
 def split_tool_calls(text: str, parameters: Mapping[str, Mapping[str, Any]], new_id: Callable[[], str]) -> ToolAnswer:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from slipstream.base.errors import UnsupportedFeature
+from slipstream.text.grammar.refusals.keywords import find_fault
 from slipstream.text.tools.shapes import Shape, referred
 from slipstream.text.tools.syntax import is_element_name
 
@@ -124,6 +125,8 @@ class Place:
         for reference in references:
             if not isinstance(reference, str) or not reference.startswith(_DEFINITIONS):
                 self.refuse(f"refers to {str(reference)[:60]!r}: references to $defs can be enforced")
+        if (fault := find_fault(own)) is not None:
+            self.refuse(f"is refused {fault}")
         return own
 
     def refuse(self, reason: str) -> NoReturn:
@@ -133,8 +136,8 @@ class Place:
             UnsupportedFeature: always.
         """
         raise UnsupportedFeature(
-            f"the parameters of tool {self.path} cannot be enforced: the schema there {reason}; change it, or give "
-            "tool_choice 'auto'",
+            f"the parameters of tool {self.path} cannot be enforced: the schema there {reason}; change it, or leave "
+            "arguments free with tool_choice 'auto' and no tool with strict",
             param="tools",
             code="unsupported_schema",
         )

@@ -18,11 +18,17 @@ def chat(**fields) -> ChatRequest:
 
 
 def test_a_conversation_with_tools():
-    ask = ask_of(chat(tools=TOOLS, parallel_tool_calls=False, chat_template_kwargs={"a": 1}), VARIABLES)
+    ask = ask_of(chat(tools=TOOLS, parallel_tool_calls=False, chat_template_kwargs={"a": 1}), VARIABLES | {"a"})
     assert ask.messages == USER
     assert (ask.tools.names, ask.tool_choice.mode, ask.parallel_tool_calls) == (("f",), "auto", False)
     assert (ask.template_kwargs, ask.add_generation_prompt) == ({"a": 1}, True)
     assert ask_of(chat(), VARIABLES).tool_choice.mode == "none"
+
+
+def test_variables_are_those_that_the_template_reads():
+    with pytest.raises(UnsupportedFeature, match=r"kwargs\.foo: .*does not read it.*: a, enable_thinking, t") as caught:
+        ask_of(chat(chat_template_kwargs={"foo": True}), frozenset({"messages", "tools", "a"}) | {"thinking_mode"})
+    assert caught.value.param == "chat_template_kwargs"
 
 
 def test_an_effort_is_for_templates_that_read_it():

@@ -9,8 +9,9 @@ import pytest
 from slipstream.base.errors import RequestError, UnsupportedFeature
 from slipstream.server.protocol.endpoints import CHAT, COMPLETIONS
 from slipstream.server.protocol.parse import parse_fields
-from slipstream.server.protocol.structured import blaming, grammar_field, grammar_of
+from slipstream.server.protocol.structured import blaming, field_at_fault, grammar_field, grammar_of
 from slipstream.text.grammar.limits import GrammarLimits
+from slipstream.text.tools.schema import ToolChoice
 from slipstream.wire.grammar import GrammarSpec
 from support.http_world import USER
 
@@ -210,3 +211,16 @@ def test_errors_about_a_constraint_name_the_field_that_held_it(code, field, para
     with pytest.raises(RequestError) as caught, blaming(field):
         raise RequestError("no", param="own", code=code)
     assert caught.value.param == param
+
+
+def test_a_schema_beside_its_member_is_shown_where_to_go():
+    with pytest.raises(RequestError, match=r"'schema' belongs into its member json_schema: give ") as caught:
+        grammar_of(read(CHAT, response_format={"type": "json_schema", "schema": {"type": "null"}}))
+    assert caught.value.param == "response_format"
+
+
+def test_errors_about_a_constraint_are_about_whatever_made_it():
+    for mode in ("required", "named", "auto"):
+        assert field_at_fault(ToolChoice(mode, "f" if mode == "named" else None), None) == "tools"
+    assert field_at_fault(ToolChoice("none"), "text") == "text"
+    assert field_at_fault(ToolChoice("auto"), "text") == "text", "no calls are bound beside a constraint"

@@ -52,6 +52,7 @@ def test_an_empty_text_has_no_tokens():
         ("/tokenize", {"messages": USER, "add_special_tokens": True}, "add_special_tokens"),
         ("/tokenize", {"messages": USER, "tools": [1]}, "tools[0]"),
         ("/tokenize", {"prompt": "a", "tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ("/tokenize", {"messages": USER, "chat_template_kwargs": {"foo": 1}}, "chat_template_kwargs"),
         ("/tokenize", {"prompt": ["a"]}, "prompt"),
         ("/tokenize", {"prompt": "a", "surprise": 1}, "surprise"),
         ("/detokenize", {}, "tokens"),

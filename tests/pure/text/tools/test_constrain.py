@@ -11,7 +11,7 @@ from slipstream.base.errors import RequestError, UnsupportedFeature
 from slipstream.text.grammar.compiler import GrammarCompiler
 from slipstream.text.grammar.matcher import GrammarFault
 from slipstream.text.tokenizer import Tokenizer
-from slipstream.text.tools.constrain import call_grammar
+from slipstream.text.tools.constrain import call_grammar, text_grammar
 from slipstream.text.tools.parser import split_tool_calls
 from slipstream.text.tools.render import render_tool_calls
 from slipstream.text.tools.schema import Tool, ToolChoice, ToolSet, parse_tools
@@ -100,6 +100,44 @@ def test_what_the_renderer_writes_is_allowed(compiler, arguments):
 def test_what_the_schema_forbids_is_not(compiler, arguments):
     spec = call_grammar(tool_set(weather=WEATHER), REQUIRED, TOKENIZER)
     assert not accepts(compiler, spec, render_tool_calls([("weather", arguments)]))
+
+
+@pytest.mark.parametrize(
+    ("text", "is_allowed"),
+    [
+        ("", True),
+        ("It is ]<] sunny.\n", True),
+        ("§f§", True),
+        ("I look.\n§f§", True),
+        ("§f§f§", True),
+        ("§g§", False),
+        ("§f§ Done.", False),
+        (f"The marker is {NAMESPACE}.", False),
+        (f"{NAMESPACE}<tool_call>{NAMESPACE}</tool_call>", False),
+        (f"{NAMESPACE}<tool_call>", False),
+    ],
+)
+def test_where_a_call_may_come_text_is_free_and_calls_are_bound(compiler, text, is_allowed):
+    """`§f§` is a block with a call of f, `§f§f§` one with two."""
+    spec = call_grammar(tool_set(f=WEATHER), ToolChoice("auto"), TOKENIZER)
+    fine = ("f", {"city": "Rome", "unit": "C"})
+    for short, calls in (("§f§f§", [fine, fine]), ("§f§", [fine]), ("§g§", [("g", fine[1])])):
+        text = text.replace(short, render_tool_calls(calls))
+    assert accepts(compiler, spec, text) == is_allowed
+    one = call_grammar(tool_set(f=WEATHER), ToolChoice("auto"), TOKENIZER, is_parallel=False)
+    assert accepts(compiler, one, text) == (is_allowed and text.count("<invoke ") < 2)
+    spelled = [*TOKENIZER.encode_plain(NAMESPACE), END]
+    with pytest.raises(GrammarFault):
+        compiler.compile(spec).start().accept(spelled)
+    bad = render_tool_calls([("f", {"city": "Rome", "unit": "K"})])
+    assert not accepts(compiler, spec, bad)
+
+
+def test_an_answer_without_calls_is_text_that_cannot_spell_their_marker(compiler):
+    for text in ("", "a ]<] b", "It is sunny.\n"):
+        assert accepts(compiler, text_grammar(), text)
+    with pytest.raises(GrammarFault):
+        compiler.compile(text_grammar()).start().accept(TOKENIZER.encode_plain(f"a {NAMESPACE}<tool_call>"))
 
 
 def test_the_marker_is_a_control_token_and_never_text(compiler):
@@ -241,11 +279,34 @@ def test_parameters_that_are_no_plain_object_are_refused():
         call_grammar(tools, REQUIRED, TOKENIZER)
 
 
-def test_a_schema_that_the_library_does_not_know_is_refused_when_it_is_compiled(compiler):
-    parameters = {"properties": {"x": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}}}
-    spec = call_grammar(tool_set(f=parameters), REQUIRED, TOKENIZER)
-    with pytest.raises(RequestError, match="uniqueItems"):
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ({"type": "array", "items": {"type": "integer"}, "uniqueItems": True}, "tool f.x .*at #: 'uniqueItems' is not"),
+        ({"type": "array", "prefixItems": [{"not": {}}]}, "tool f.x .*at #/prefixItems/0: 'not' is not supported"),
+        ({"type": "string", "pattern": "^(?=a)b$"}, "tool f.x .*look-around"),
+    ],
+)
+def test_a_schema_that_cannot_be_enforced_is_refused_by_its_place(schema, says):
+    with pytest.raises(UnsupportedFeature, match=says) as caught:
+        call_grammar(tool_set(f={"properties": {"x": schema}}), REQUIRED, TOKENIZER)
+    assert caught.value.param == "tools"
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ({"oneOf": [{"const": 1}, {"const": 2}]}, "^the calls of the tools: oneOf cannot be enforced.*enum for"),
+        ({"type": "integer", "minimum": 3, "maximum": 1}, "^the calls of the tools: no value satisfies the schema"),
+        ({"type": "string", "pattern": "^(a$"}, "^the calls of the tools: the regular expression cannot be read: uncl"),
+    ],
+)
+def test_an_error_about_the_grammar_shows_nothing_of_it(compiler, schema, says):
+    spec = call_grammar(tool_set(f={"properties": {"x": schema}}), REQUIRED, TOKENIZER)
+    with pytest.raises(RequestError, match=says) as caught:
         compiler.compile(spec)
+    assert len(str(caught.value)) < 300
+    assert not any(word in str(caught.value) for word in ("TEXT", "coerce", "call:", " | ", "%json"))
 
 
 def test_a_tokenizer_without_the_marker_cannot_force_a_call():

@@ -60,8 +60,10 @@ CONTENT = [
     (f"a {NS}<b>c{NS}</b>", f"a {NS}<b>c{NS}</b>", 0),
     (f"{NS}</tool_call>", f"{NS}</tool_call>", 0),
     ("<tool_call>", "<tool_call>", 0),
-    # Cut off before a call.
-    (f"a {NS}<tool_c", f"a {NS}<tool_c", 0),
+    # Cut off before a call: markup is no content.
+    (f"a {NS}<tool_c", "a", 0),
+    (f"a {NS}", "a", 0),
+    (f'{NS}<tool_call>{NS}<invoke name="f', "", 0),
     ("a ]<]mini", "a ]<]mini", 0),
     (f"a {NS}<tool_call>", "a", 0),
     # Inside a block, what is no call is content.
@@ -221,6 +223,21 @@ def test_what_was_withheld_is_returned_once():
     assert parser.feed("a ]<]").content == "a"
     assert parser.flush().content == " ]<]"
     assert parser.flush().content == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "own_end", "cut_off"),
+    [
+        ("a ]<]mini", "a ]<]mini", "a"),
+        ("a[0]", "a[0]", "a[0]"),
+        ("]<]", "]<]", ""),
+        (f"{BEGIN}{NS}<a>x{NS}</a>]<]m", "]<]m", ""),
+    ],
+)
+def test_what_is_likely_the_head_of_a_marker_is_content_only_if_the_model_ended_there(text, own_end, cut_off):
+    for is_own_end, content in ((True, own_end), (False, cut_off)):
+        parser = ToolCallParser(PARAMETERS, lambda: "id")
+        assert parser.feed(text).content + parser.flush(is_own_end=is_own_end).content == content
 
 
 def test_a_whole_answer_at_once():

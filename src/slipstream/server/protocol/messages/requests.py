@@ -68,7 +68,6 @@ MESSAGES_IGNORED: tuple[Ignored, ...] = (
     Ignored("speed", "there is one speed"),
     Ignored("inference_geo", "the model runs where this server runs"),
     Ignored("diagnostics", "nothing of earlier requests is kept that could be compared"),
-    Ignored("context_management", "conversations are never edited; the model sees what is sent"),
     Ignored("user_profile_id", "names the caller's end user; nothing is stored"),
     Ignored("workspace_id", "there are no workspaces"),
 )
@@ -77,6 +76,11 @@ MESSAGES_IGNORED: tuple[Ignored, ...] = (
 MESSAGES_REFUSED: tuple[Refused, ...] = (
     Refused("container", "the server runs no code"),
     Refused("mcp_servers", "the server calls no other servers; send their tools as tools", ([],)),
+    Refused(
+        "context_management",
+        "conversations are never edited; shorten the messages",
+        ({}, {"edits": []}, {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}),
+    ),
     Refused("output_format", "give the format as output_config.format"),
 )
 """Refused by both endpoints of the Messages API."""

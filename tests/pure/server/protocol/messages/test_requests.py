@@ -35,6 +35,8 @@ def test_defaults():
     asked = parse_fields(MESSAGES, MessagesRequest, LEAST | {"metadata": {"user_id": "x"}, "system": None})
     assert (asked.temperature, asked.top_p, asked.top_k, asked.stream) == (1.0, 1.0, 0, False)
     assert (asked.stop_sequences, asked.tools, asked.system, asked.tool_choice) == ([], [], None, None)
+    for edits in ({}, {"edits": []}, {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}):
+        parse_fields(MESSAGES, MessagesRequest, LEAST | {"context_management": edits})
     assert parse_fields(COUNT_TOKENS, CountTokensRequest, {"model": "m", "messages": [1]}).messages == [1]
 
 
@@ -60,6 +62,7 @@ def test_defaults():
         ({"output_config": []}, "output_config"),
         ({"mcp_servers": [{}]}, "mcp_servers"),
         ({"container": "c"}, "container"),
+        ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}, "context_management"),
         ({"n": 2}, "n"),
     ],
 )
