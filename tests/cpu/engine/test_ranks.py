@@ -225,7 +225,7 @@ def test_a_constraint_on_two_ranks_gives_the_text_of_one(tmp_path, monkeypatch):
     monkeypatch.setenv("SLIPSTREAM_CHECK_RANKS", "1")
     with LLM(str(folder), tp=2, **options) as llm:
         assert [(answer.token_ids, answer.text) for answer in llm.generate(prompts, params)] == expected
-        with pytest.raises(RequestError, match="cannot be used"):
+        with pytest.raises(RequestError, match="cannot be read"):
             llm.generate(prompts[0], SamplingParams(grammar=GrammarSpec.regex("(")))
         assert [(answer.token_ids, answer.text) for answer in llm.generate(prompts, params)] == expected
 
