@@ -14,7 +14,7 @@ import torch
 from slipstream.base.errors import EngineError
 from slipstream.config.bytes import TARGET_GROUP
 from slipstream.runner import handoff, step
-from slipstream.runner.edit_rows import NO_NEEDS, EditNeeds
+from slipstream.runner.edit_rows import ALL_NEEDS, NO_NEEDS, EditNeeds
 from slipstream.runner.graphs import LadderGraphs
 from slipstream.runner.handoff import PendingRuns, StepHandle
 from slipstream.runner.inputs import chunk_batch, ladder_batch
@@ -112,7 +112,12 @@ class Runner:
         before = [values[scratch].clone() for values in state]
         chunk = PrefillChunk(row=scratch, start=0, end=num_tokens, is_last=True)
         batch = chunk_batch(rows, self._parts.tables, (chunk,), self._parts.page_size, self._device)
-        step.run_chunks(self._parts, batch, (True,), BatchChoice((), SamplingClass.FULL, ()))
+        plain = BatchChoice((), SamplingClass.FULL, (), has_rejection=self._can_reject)
+        step.run_chunks(self._parts, batch, (True,), plain)
+        # A first token may need everything that a ladder may, on one row instead of several.
+        self._parts.edits.allocate()
+        wishes = BatchChoice((), SamplingClass.FULL, (True,), (1,), has_rejection=self._can_reject, needs=ALL_NEEDS)
+        step.run_chunks(self._parts, batch, (True,), wishes, (), self._parts.grammars.free_masks(1, 0))
         for values, value in zip(state, before, strict=True):
             values[scratch] = value
 

@@ -34,7 +34,11 @@ def count_tokens_kernel(
         tl.atomic_add(counts + token, tl.full((BLOCK,), 1, tl.int32), mask=is_known & (position >= num_prompt))
 
 
-@triton.jit
+# Parameters of one request lie at any place in memory, and rows come alone or as ladders: one variant serves all.
+@triton.jit(
+    do_not_specialize=["query_len", "draft_stride"],
+    do_not_specialize_on_alignment=["drafts_ptr", "repetition_ptr", "presence_ptr", "frequency_ptr"],
+)
 def penalise_logits_kernel(
     logits_ptr,
     counts_ptr,
