@@ -6,7 +6,7 @@ import pytest
 
 from slipstream.base.errors import RequestError
 from slipstream.text.grammar.compiler import GrammarCompiler
-from slipstream.text.grammar.refusals.explain import UNUSABLE, refusal_of
+from slipstream.text.grammar.explain import UNUSABLE, refusal_of
 from slipstream.wire.grammar import GrammarSpec
 from support.grammar_world import grammar_tokenizer
 
