@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from slipstream.speculation.interface import DraftCache, DrafterSpec, ObserveInp
 from slipstream.wire.ids import NO_TOKEN
 
 
-class ScriptedDrafter:
+class ScriptedDrafter(ABC):
     """Base of the doubles: nothing is stored, drafts come from `drafts_at`."""
 
     def __init__(self, draft_len: int, name: str = "scripted") -> None:
@@ -22,6 +22,7 @@ class ScriptedDrafter:
 
     def observe(self, inputs: ObserveInputs, cache: DraftCache) -> None:
         """Store nothing."""
+        del inputs, cache
 
     def propose(self, inputs: ProposeInputs, cache: DraftCache) -> Proposal:
         """Return the scripted drafts for positions s + 1 .. s + K, as certain ones."""
@@ -29,9 +30,9 @@ class ScriptedDrafter:
         offsets = torch.arange(1, self.spec.draft_len + 1, device=last.device)
         return Proposal(self.drafts_at(inputs, last[:, None] + offsets))
 
+    @abstractmethod
     def drafts_at(self, inputs: ProposeInputs, positions: Tensor) -> Tensor:
         """Return [num_reqs, draft_len] int64 drafts for absolute positions of the same shape."""
-        raise NotImplementedError
 
 
 class NoTokenDrafter(ScriptedDrafter):
@@ -180,7 +181,7 @@ class ListDrafter(ScriptedDrafter):
         return self._tokens.expand_as(positions)
 
 
-class SoftDrafter(ScriptedDrafter):
+class SoftDrafter:
     """Draws from a table of distributions, by the token before, and says what it drew from.
 
     Args:
@@ -189,9 +190,12 @@ class SoftDrafter(ScriptedDrafter):
     """
 
     def __init__(self, draft_len: int, table: Tensor) -> None:
-        super().__init__(draft_len)
-        self.spec = replace(self.spec, has_probs=True)
+        self.spec = DrafterSpec(name="soft", draft_len=draft_len, needs_history=True, has_probs=True)
         self._table = table
+
+    def observe(self, inputs: ObserveInputs, cache: DraftCache) -> None:
+        """Store nothing."""
+        del inputs, cache
 
     def propose(self, inputs: ProposeInputs, cache: DraftCache) -> Proposal:
         sampling = inputs.sampling

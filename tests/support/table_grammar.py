@@ -64,8 +64,9 @@ class TableMatcher:
             self.accepted.append(token)
 
     def rollback(self, num_tokens: int) -> None:
-        """Not needed here."""
-        raise NotImplementedError
+        """See LadderMatcher."""
+        del self.accepted[len(self.accepted) - num_tokens :]
+        self._last = self.accepted[-1] if self.accepted else None
 
 
 class TableCompiler:

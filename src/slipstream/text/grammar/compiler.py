@@ -15,10 +15,10 @@ from typing import Self
 import numpy as np
 
 from slipstream.base.errors import RequestError
+from slipstream.text.grammar.backend import build_tokenizer, explain_error, read_vocabulary, start_matcher
 from slipstream.text.grammar.bitmask import num_words, pack_tokens
 from slipstream.text.grammar.explain import refusal_of
 from slipstream.text.grammar.guard import CompileGuard
-from slipstream.text.grammar.library import build_tokenizer, explain_error, read_vocabulary, start_matcher
 from slipstream.text.grammar.limits import GrammarLimits
 from slipstream.text.grammar.lower import LoweredGrammar, lower_spec
 from slipstream.text.grammar.matcher import GrammarFault, GrammarMatcher, MaskPlan

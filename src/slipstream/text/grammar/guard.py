@@ -19,7 +19,7 @@ import weakref
 import msgspec
 
 from slipstream.base.errors import EngineError, OverloadedError, RequestError
-from slipstream.text.grammar.library import Vocabulary
+from slipstream.text.grammar.backend import Vocabulary
 
 GUARD_MODULE = "slipstream.text.grammar.guarded"
 _START_DEADLINE_S = 60.0

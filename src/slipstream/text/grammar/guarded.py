@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 from llguidance import LLTokenizer
 
+from slipstream.text.grammar.backend import Vocabulary, build_tokenizer, explain_error, start_matcher
 from slipstream.text.grammar.guard import GuardReply, GuardStart, read_frame, write_frame
-from slipstream.text.grammar.library import Vocabulary, build_tokenizer, explain_error, start_matcher
 
 NUM_REHEARSED_TOKENS = 12
 STACK_BYTES = 1 << 20

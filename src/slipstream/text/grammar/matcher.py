@@ -14,8 +14,8 @@ import numpy as np
 from llguidance import LLMatcher
 
 from slipstream.base.errors import SlipstreamError
+from slipstream.text.grammar.backend import explain_error
 from slipstream.text.grammar.bitmask import ALLOW_ALL, Mask, check_rows, is_allowed
-from slipstream.text.grammar.library import explain_error
 from slipstream.text.grammar.origin import GrammarOrigin, is_table_full
 
 _Result = TypeVar("_Result")

@@ -13,8 +13,8 @@ from llguidance import LLMatcher
 
 from slipstream.base.errors import EngineError, OverloadedError, RequestError
 from slipstream.text.grammar import guard as guard_module
+from slipstream.text.grammar.backend import read_vocabulary
 from slipstream.text.grammar.guard import CompileGuard, read_frame, write_frame
-from slipstream.text.grammar.library import read_vocabulary
 from support.descriptors import many_open_files
 from support.grammar_world import grammar_tokenizer
 from support.grammar_worst import ENDLESS, FINE, HUNGRY, STACKED, TALL

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from llguidance import LLMatcher
 
+from slipstream.text.grammar.backend import Vocabulary, build_tokenizer, read_vocabulary
 from slipstream.text.grammar.guard import GUARD_MODULE, GuardReply, GuardStart, read_frame, write_frame
 from slipstream.text.grammar.guarded import GreedySpelling, rehearse
-from slipstream.text.grammar.library import Vocabulary, build_tokenizer, read_vocabulary
 from support.grammar_world import grammar_tokenizer
 from support.grammar_worst import ENDLESS, FINE
 

@@ -12,7 +12,7 @@ import pytest
 from llguidance import LLParserLimits
 
 from slipstream.base.errors import EngineError
-from slipstream.text.grammar import library, origin
+from slipstream.text.grammar import backend, origin
 from slipstream.text.grammar.bitmask import ALLOW_ALL, num_words, pack_tokens
 from slipstream.text.grammar.compiler import GrammarCompiler
 from slipstream.text.grammar.matcher import GrammarFault, GrammarMatcher, MaskPlan
@@ -349,7 +349,7 @@ WORDS = GrammarSpec.regex(r"(\w{1,20} ){1,30}")
 
 
 def shrink_tables(monkeypatch, max_states):
-    monkeypatch.setattr(library, "_LIMITS", LLParserLimits(max_lexer_states=max_states, verbose_errors=False))
+    monkeypatch.setattr(backend, "_LIMITS", LLParserLimits(max_lexer_states=max_states, verbose_errors=False))
 
 
 def test_full_tables_are_replaced_and_nobody_notices(compiler, monkeypatch):

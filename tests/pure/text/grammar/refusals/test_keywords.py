@@ -8,8 +8,8 @@ import re
 import pytest
 
 from slipstream.base.errors import RequestError
+from slipstream.text.grammar.backend import build_tokenizer, explain_error, read_vocabulary, start_matcher
 from slipstream.text.grammar.compiler import GrammarCompiler
-from slipstream.text.grammar.library import build_tokenizer, explain_error, read_vocabulary, start_matcher
 from slipstream.text.grammar.lower import _lower_schema
 from slipstream.text.grammar.matcher import GrammarFault
 from slipstream.text.grammar.refusals.keywords import (

@@ -9,8 +9,8 @@ from llguidance import LLMatcher
 from tokenizers import decoders, models, pre_tokenizers
 
 from slipstream.base.errors import CheckpointError
+from slipstream.text.grammar.backend import build_tokenizer, explain_error, read_vocabulary, start_matcher
 from slipstream.text.grammar.bitmask import allowed_tokens
-from slipstream.text.grammar.library import build_tokenizer, explain_error, read_vocabulary, start_matcher
 from slipstream.text.tokenizer import Tokenizer
 from support.grammar_world import CONTROL, END, end_id, grammar_tokenizer, letters, model_vocab_size, spell
 
