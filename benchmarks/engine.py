@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -21,9 +22,15 @@ import triton
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from slipstream import LLM, SamplingParams
+from slipstream.config.hardware import probe_hardware
+from slipstream.config.options import Options
+from slipstream.config.resolve import resolve
 from slipstream.demo import demo_path
+from slipstream.engine.assemble import assemble
+from slipstream.wire.request import Request
 
 NUM_TOKENS = 256
+HOST_PARTS = frozenset({"plan", "submit", "commit", "collect"})
 
 
 def conversations(count: int) -> list[list[dict[str, str]]]:
@@ -75,6 +82,59 @@ def profile(drafter: str) -> dict[str, Any]:
     }
 
 
+class Clock:
+    """Wraps a scheduler or a runner, and notes how long each call took on the host."""
+
+    def __init__(self, wrapped: Any, times_s: dict[str, list[float]]) -> None:
+        self._wrapped = wrapped
+        self._times_s = times_s
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the attribute; methods that belong to a step are timed."""
+        attribute = getattr(self._wrapped, name)
+        if name not in HOST_PARTS:
+            return attribute
+
+        def timed(*arguments: Any) -> Any:
+            # What the host reads must be there: waiting for the device is not its work.
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            result = attribute(*arguments)
+            self._times_s.setdefault(name, []).append(time.perf_counter() - start)
+            return result
+
+        return timed
+
+
+def host_time(batch: int, drafter: str) -> dict[str, Any]:
+    """Return the host's own time of a decode step, by part, without any front end and without waiting."""
+    config = resolve(
+        Options(model="demo", device="cuda", max_num_seqs=batch, prefix_cache=False, drafter=drafter), probe_hardware()
+    )
+    core, facts = assemble(config, lambda _: None)
+    times_s: dict[str, list[float]] = {}
+    core._scheduler, core._runner = Clock(core._scheduler, times_s), Clock(core._runner, times_s)
+    for place in range(batch):
+        core.submit(
+            Request(
+                request_id=str(place),
+                prompt_token_ids=tuple(range(100 + place, 140 + place)),
+                sampling=SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True),
+                seed=place,
+                max_seq_len=40 + NUM_TOKENS,
+                stop_token_ids=(),
+                eos_token_ids=facts.eos_token_ids,
+                arrival_s=0.0,
+            )
+        )
+    while core.has_work:
+        core.turn()
+    core.close()
+    # The middle of the run: every row decodes, and no prompt is computed.
+    parts = {name: statistics.median(values[16:-16]) * 1e6 for name, values in times_s.items()}
+    return {"batch": batch, "drafter": drafter, "host_us": {**parts, "sum": sum(parts.values())}}
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -98,6 +158,12 @@ def main() -> None:
             f"drafter {drafter:7} {record['kernels_per_step']:6.0f} kernels and copies a step, prefill included; "
             f"{record['device_ms_per_step']:.3f} ms of device time"
         )
+    for batch in (1, 8, 64):
+        for drafter in ("none", "eagle3"):
+            record = host_time(batch, drafter)
+            records.append(record)
+            shown = ", ".join(f"{name} {value:.0f}" for name, value in record["host_us"].items())
+            print(f"batch {batch:3} drafter {drafter:7} host time of a decode step in us: {shown}")
     if options.output is not None:
         machine = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
         machine["python"] = platform.python_version()

@@ -179,6 +179,15 @@ class FakeRunner:
         self._expect(step_id in (None, pending.step_id), f"step {step_id} collected before {pending.step_id}")
         return pending.result
 
+    def collect_ladders(self, step_id: int) -> tuple[StepResult, int]:
+        """Return the decode rows' runs of the oldest step, and its id; the step stays in flight."""
+        pending = self.pending[0]
+        self._expect(step_id == pending.step_id, f"ladders of step {step_id} collected before {pending.step_id}")
+        num_ladders = len(self.plans[step_id].decode_rows)
+        runs = pending.result.runs
+        pending.result = StepResult(step_id=step_id, runs=runs[num_ladders:])
+        return StepResult(step_id=step_id, runs=runs[:num_ladders]), step_id
+
     # -- parts of a step
 
     def _start(self, start: RowStart) -> None:
@@ -381,6 +390,7 @@ class EngineLoop:
         num_pages: bundles that can be owned.
         page_size, max_num_seqs, prefill_chunk_tokens, max_model_len, draft_len: see SchedulerConfig.
         is_overlapped: plan step N + 1 before step N is committed.
+        is_split: commit the ladders of a step before its chunks.
         enable_prefix: reuse stored pages.
         accept: the acceptance script.
         broken_seeds: see FakeRunner.
@@ -396,6 +406,7 @@ class EngineLoop:
         max_model_len: int = 128,
         draft_len: int = 3,
         is_overlapped: bool = False,
+        is_split: bool = False,
         enable_prefix: bool = True,
         accept: Accept | None = None,
         broken_seeds: frozenset[int] = frozenset(),
@@ -416,6 +427,7 @@ class EngineLoop:
             groups, page_size, max_num_seqs, max_model_len, accept or accept_randomly(0), broken_seeds
         )
         self.is_overlapped = is_overlapped
+        self.is_split = is_split
         self.outputs: dict[str, list[RequestOutput]] = defaultdict(list)
 
     def submit(self, *requests: Request) -> None:
@@ -446,6 +458,13 @@ class EngineLoop:
 
     def commit_one(self) -> None:
         """Collect and commit the oldest step."""
+        step_id = self.runner.pending[0].step_id
+        plan = self.runner.plans[step_id]
+        if self.is_split and plan.decode_rows and plan.chunks:
+            result, _ = self.runner.collect_ladders(step_id)
+            for output in self.scheduler.commit_ladders(result):
+                self.outputs[output.request_id].append(output)
+            self.cache.check()
         for output in self.scheduler.commit(self.runner.collect()):
             self.outputs[output.request_id].append(output)
         self.cache.check()

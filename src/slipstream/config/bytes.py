@@ -21,6 +21,7 @@ _INT32_BYTES = 4
 _NUM_ROW_INT64 = 4  # computed tokens, last token, longest length, seed
 _NUM_ROW_32_BIT = 4  # temperature, top_k, top_p, min_p
 _ROW_FLAG_BYTES = 1  # is_rejection
+_FORBIDDEN_TOKENS = 64 * 16  # sequences of a request, and tokens of one
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +258,16 @@ def page_table_bytes(*, num_groups: int, max_num_seqs: int, max_pages: int) -> i
     return num_groups * (max_num_seqs + 1) * max_pages * _INT32_BYTES
 
 
+def edit_row_bytes(*, max_num_seqs: int, vocab_size: int) -> int:
+    """Return the bytes of what requests change in their logits, by row, the scratch row included.
+
+    A row holds a float32 bias and an end-token flag per token of the vocabulary, forbidden sequences, penalties and two
+    positions. A CPU allocates them with the first request that asks for such a change.
+    """
+    per_row = vocab_size * (BYTES_OF_DTYPE["float32"] + 1) + (_FORBIDDEN_TOKENS + 2) * _INT64_BYTES + 3 * _INT32_BYTES
+    return (max_num_seqs + 1) * per_row
+
+
 def rotary_table_bytes(target: TargetSpec, eagle3: Eagle3Spec | None, max_model_len: int) -> int:
     """Return the bytes of the float32 rotary tables of the target and of its head."""
     width = target.rotary_dim + (0 if eagle3 is None else eagle3.rotary_dim)
@@ -271,6 +282,7 @@ class FixedBytes(NamedTuple):
     rotary_tables: int
     rows: int
     page_tables: int
+    edit_rows: int
 
     @property
     def total(self) -> int:
@@ -321,4 +333,5 @@ def fixed_bytes(
             probs_vocab_size=target.vocab_size if keeps_draft_probs and eagle3 is not None else 0,
         ),
         page_tables=page_table_bytes(num_groups=len(geometry.groups), max_num_seqs=max_num_seqs, max_pages=max_pages),
+        edit_rows=edit_row_bytes(max_num_seqs=max_num_seqs, vocab_size=target.vocab_size),
     )

@@ -79,11 +79,12 @@ def byte_rows(config: EngineConfig) -> tuple[ExplainRow, ...]:
     tp_size = config.parallel.tp_size
     each = f"; this and all below on each of {tp_size} ranks" if tp_size > 1 else ""
     rows = [
-        _byte_row("weights", fixed.weights, f"target parameters as {config.model.dtype}, router as float32{each}"),
+        _byte_row("weights", fixed.weights, f"{_describe_weights(config)}, router as float32{each}"),
         _byte_row("drafter weights", fixed.drafter_weights, _describe_drafter_weights(config)),
         _byte_row("rotary tables", fixed.rotary_tables, f"{config.scheduler.max_model_len} positions, float32"),
         _byte_row("rows", fixed.rows, f"{config.scheduler.max_num_seqs} requests and a scratch row, history included"),
         _byte_row("page tables", fixed.page_tables, f"{len(geometry.groups)} groups, int32"),
+        _byte_row("edit rows", fixed.edit_rows, "biases, penalties and forbidden sequences of requests"),
     ]
     for pool in geometry.pools:
         axes = " x ".join(str(size) for size in (pool.num_layers, *pool.page_shape))
@@ -115,6 +116,13 @@ def explain_text(config: EngineConfig) -> str:
         line = f"  {row.name:<{name}}  {row.value:<{min(value, 40)}}  {row.origin:<10}  {row.note}"
         lines.append(line.rstrip())
     return "\n".join(lines) + "\n"
+
+
+def _describe_weights(config: EngineConfig) -> str:
+    formats = config.model.weight_formats
+    if not formats:
+        return f"target parameters as {config.model.dtype}"
+    return f"target weights stored as {' and '.join(formats)}, held as {config.model.dtype}"
 
 
 def _describe_drafter_weights(config: EngineConfig) -> str:

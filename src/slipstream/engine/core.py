@@ -1,5 +1,8 @@
 """The engine's loop: plan, submit, collect, commit. Two turns stand side by side and differ by which step they collect.
 
+A step that decodes and computes prompts is taken in twice, in two turns: its ladders as soon as they are done, so that
+their tokens do not wait for somebody's prompt, then its chunks.
+
 Without overlap a step is collected right after it was submitted. With overlap step N+1 is planned, on bounds, and
 submitted before step N is collected, so the host's work hides behind the device's; at most one launched step is
 unretired besides it. Both give the same tokens.
@@ -8,7 +11,7 @@ unretired besides it. Both give the same tokens.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -29,9 +32,20 @@ class StepRunner(Protocol):
         """Launch a step and return its handle."""
         ...
 
-    def collect(self, handle: Any) -> StepResult:
-        """Wait for a launched step."""
+    def collect_ladders(self, handle: Any) -> tuple[StepResult, Any]:
+        """Wait for the decode part of a launched step; return its runs, and the handle of what is left."""
         ...
+
+    def collect(self, handle: Any) -> StepResult:
+        """Wait for a launched step, or for what is left of it."""
+        ...
+
+
+class _Launched(NamedTuple):
+    """A step that was submitted."""
+
+    handle: Any
+    has_both: bool  # ladders and chunks
 
 
 class EngineCore:
@@ -62,7 +76,8 @@ class EngineCore:
         self._scheduler = scheduler
         self._runner = runner
         self._overlap = overlap
-        self._launched: Any = None
+        self._launched: _Launched | None = None
+        self._left: Any = None  # of a step whose ladders were taken in
 
     @property
     def has_work(self) -> bool:
@@ -165,7 +180,7 @@ class EngineCore:
 
     @property
     def _can_step(self) -> bool:
-        return self._launched is not None or self._scheduler.has_work
+        return self._launched is not None or self._left is not None or self._scheduler.has_work
 
     @property
     def _compiling(self) -> tuple[str, ...]:
@@ -192,19 +207,31 @@ class EngineCore:
         return RequestOutput(request_id=request_id, is_accepted=True)
 
     def _step(self) -> list[RequestOutput]:
+        left, self._left = self._left, None
+        if left is not None:
+            return self._scheduler.commit(self._runner.collect(left))
         return self._overlapped_turn() if self._overlap else self._plain_turn()
 
     def _plain_turn(self) -> list[RequestOutput]:
-        plan = self._scheduler.plan()
-        if plan is None:
-            return []
-        return self._scheduler.commit(self._runner.collect(self._runner.submit(plan)))
+        launched = self._launch()
+        return self._take_in(launched) if launched is not None else []
 
     def _overlapped_turn(self) -> list[RequestOutput]:
         last = self._launched
+        self._launched = self._launch()
+        return self._take_in(last) if last is not None else []
+
+    def _launch(self) -> _Launched | None:
         plan = self._scheduler.plan()
-        self._launched = self._runner.submit(plan) if plan is not None else None
-        return self._scheduler.commit(self._runner.collect(last)) if last is not None else []
+        if plan is None:
+            return None
+        return _Launched(self._runner.submit(plan), bool(plan.decode_rows and plan.chunks))
+
+    def _take_in(self, launched: _Launched) -> list[RequestOutput]:
+        if not launched.has_both:
+            return self._scheduler.commit(self._runner.collect(launched.handle))
+        result, self._left = self._runner.collect_ladders(launched.handle)
+        return self._scheduler.commit_ladders(result)
 
 
 def _refuse(request_id: str, error: SlipstreamError) -> RequestOutput:

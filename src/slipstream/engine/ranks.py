@@ -114,6 +114,10 @@ class RankedRunner:
             self._probes[plan.step_id] = probe_step(self._built.rows, plan, handle)
         return handle
 
+    def collect_ladders(self, handle: StepHandle) -> tuple[StepResult, StepHandle]:
+        """Wait for the decode part of a launched step; in debug mode ranks are compared when the rest is collected."""
+        return self._built.runner.collect_ladders(handle)
+
     def collect(self, handle: StepHandle) -> StepResult:
         """Wait for a launched step and return rank 0's results.
 

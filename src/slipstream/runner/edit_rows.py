@@ -6,7 +6,7 @@ nobody does. Counts of tokens are not kept: the penalties make them from the row
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -92,6 +92,11 @@ class EditRows:
     def is_allocated(self) -> bool:
         """Whether a request has asked for anything yet."""
         return self._state is not None
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that are allocated."""
+        return 0 if self._state is None else sum(getattr(self._state, one.name).nbytes for one in fields(self._state))
 
     def allocate(self) -> None:
         """Allocate the rows now, so that a graph can read them; all neutral."""

@@ -3,8 +3,8 @@
 A rung is a number of rows with the most general sampling that they may need; a smaller batch is padded with the
 scratch row, which writes nothing. Plain sampling has one graph for the whole step. Whatever else a row may ask for
 (edits of logits, log-probabilities, structured output) is served by two graphs per number of rows, which do it all:
-the forward, and behind the host's masks the rest. Only alternatives per position run launch by launch, since their
-number is the request's. Not here: what a step is (`step`), reading results (`handoff`).
+the forward, and behind the host's masks the rest. The rest exists twice, without and with alternatives per position, as
+many as a request may ask for. Not here: what a step is (`step`), reading results (`handoff`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from slipstream.runner.handoff import PendingRuns
 from slipstream.runner.inputs import LadderBatch, ladder_batch
 from slipstream.runner.step import BatchChoice, StepParts, finish_ladders, forward_ladders, run_ladders
 from slipstream.sampling.classes import SamplingClass
+from slipstream.sampling.logprobs import TopLogprobs
+from slipstream.wire.sampling_params import MAX_LOGPROBS
 
 _NUM_DRY_RUNS = 2
 """Steps before a capture: the first compiles and chooses library kernels, the second shows that nothing is left."""
@@ -46,9 +48,17 @@ class _Captured:
 @dataclass(frozen=True, slots=True)
 class _CapturedPair:
     forward: torch.cuda.CUDAGraph
-    finish: torch.cuda.CUDAGraph
     batch_rows: Tensor  # [num_rows] int64; written before every replay
     masks: LadderMasks  # written between the two
+    finish: _Finish
+    finish_with_top: _Finish
+
+
+@dataclass(frozen=True, slots=True)
+class _Finish:
+    """The second graph of a pair."""
+
+    graph: torch.cuda.CUDAGraph
     pending: PendingRuns
 
 
@@ -84,7 +94,7 @@ class LadderGraphs:
     @property
     def num_graphs(self) -> int:
         """Graphs that were captured."""
-        return len(self._captured) + 2 * len(self._pairs)
+        return len(self._captured) + 3 * len(self._pairs)
 
     def rungs(self) -> Iterator[Rung]:
         """Yield every rung, the largest first: later graphs then fit into the memory of earlier ones."""
@@ -101,7 +111,7 @@ class LadderGraphs:
             on_progress: told how many of how many rungs are done.
         """
         rungs = list(self.rungs())
-        num_graphs = len(rungs) + len(self._row_rungs)
+        num_graphs = len(rungs) + 3 * len(self._row_rungs)
         self._parts.edits.allocate()
         stream = torch.cuda.Stream(self._device)
         pool = torch.cuda.graph_pool_handle()
@@ -109,8 +119,8 @@ class LadderGraphs:
         for rung in rungs:
             on_progress(self.num_graphs, num_graphs)
             self._captured[rung] = self._capture_rung(rung, stream, pool)
-        for done, num_rows in enumerate(reversed(self._row_rungs), len(rungs)):
-            on_progress(done, num_graphs)
+        for num_rows in reversed(self._row_rungs):
+            on_progress(self.num_graphs, num_graphs)
             self._pairs[num_rows] = self._capture_pair(num_rows, stream, pool)
         torch.cuda.current_stream(self._device).wait_stream(stream)
         on_progress(num_graphs, num_graphs)
@@ -137,17 +147,23 @@ class LadderGraphs:
             faults=(),
         )
         # INVARIANT: a request that asks for none of this keeps its bits: every edit has a neutral value.
-        choice = BatchChoice((), SamplingClass.FULL, (True,), has_rejection=self._can_reject, needs=ALL_NEEDS)
+        plain = BatchChoice((), SamplingClass.FULL, (True,), has_rejection=self._can_reject, needs=ALL_NEEDS)
+        choices = (plain, replace(plain, num_top=(MAX_LOGPROBS,)))
         with torch.cuda.stream(stream):
             for _ in range(_NUM_DRY_RUNS):
-                finish_ladders(self._parts, forward_ladders(self._parts, self._batch(batch_rows)), choice, masks)
+                for choice in choices:
+                    finish_ladders(self._parts, forward_ladders(self._parts, self._batch(batch_rows)), choice, masks)
         stream.synchronize()
-        forward, finish = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        forward = torch.cuda.CUDAGraph()
         with torch.cuda.graph(forward, pool=pool, stream=stream):
             ladders = forward_ladders(self._parts, self._batch(batch_rows))
-        with torch.cuda.graph(finish, pool=pool, stream=stream):
-            pending = finish_ladders(self._parts, ladders, choice, masks)
-        return _CapturedPair(forward, finish, batch_rows, masks, pending)
+        finishes: list[_Finish] = []
+        for choice in choices:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=pool, stream=stream):
+                pending = finish_ladders(self._parts, ladders, choice, masks)
+            finishes.append(_Finish(graph, pending))
+        return _CapturedPair(forward, batch_rows, masks, *finishes)
 
     def replay(self, rows: tuple[int, ...], choice: BatchChoice) -> PendingRuns | None:
         """Launch the step of some rows, or return None when no graph stands for it.
@@ -181,8 +197,10 @@ class LadderGraphs:
             As `replay`.
         """
         captured = self._pairs.get(self._fitting(len(rows)))
-        if captured is None or any(choice.num_top):
+        if captured is None:
             return None
+        most = max(choice.num_top, default=0)
+        finish = captured.finish_with_top if most else captured.finish
         self._write_rows(captured.batch_rows, rows)
         captured.forward.replay()
         masks, num_rows = captured.masks, len(rows)
@@ -195,16 +213,18 @@ class LadderGraphs:
             masks.allowed[:num_rows].copy_(filled.allowed)
             masks.allowed[num_rows:].fill_(-1)
             masks.max_accepted[:num_rows].copy_(filled.max_accepted)
-            assert captured.pending.constraints is not None
+            assert finish.pending.constraints is not None
             constraints = replace(
-                captured.pending.constraints, is_constrained=filled.is_constrained, faults=filled.faults
+                finish.pending.constraints, is_constrained=filled.is_constrained, faults=filled.faults
             )
-        captured.finish.replay()
+        finish.graph.replay()
+        top = finish.pending.top
         return replace(
-            captured.pending,
+            finish.pending,
             rows=choice.rows,
             wants_logprobs=choice.wants_logprobs,
             num_top=choice.num_top,
+            top=None if top is None else TopLogprobs(top.token_ids[..., :most], top.logprobs[..., :most]),
             constraints=constraints,
         )
 

@@ -73,6 +73,12 @@ def collect(handle: StepHandle) -> StepResult:
     return StepResult(step_id=handle.step_id, runs=runs, prompt_runs=prompt_runs)
 
 
+def collect_first(handle: StepHandle) -> tuple[StepResult, StepHandle]:
+    """Wait for the first part of a step alone: its runs, and the handle of the rest, which may still be computed."""
+    first, *rest = handle.pending
+    return StepResult(step_id=handle.step_id, runs=tuple(_read(first))), replace(handle, pending=tuple(rest))
+
+
 def send(pending: PendingRuns) -> PendingRuns:
     """Begin to copy results to the host, as they are now; nothing waits, and what is launched later delays nothing.
 
@@ -80,11 +86,7 @@ def send(pending: PendingRuns) -> PendingRuns:
     """
     if pending.emitted.device.type != "cuda":
         return pending
-
-    def copy(values: Tensor) -> Tensor:
-        host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-        return host.copy_(values, non_blocking=True)
-
+    copy = _to_host
     top, constraints = pending.top, pending.constraints
     sent = replace(
         pending,
@@ -100,6 +102,24 @@ def send(pending: PendingRuns) -> PendingRuns:
     assert sent.event is not None
     sent.event.record()
     return sent
+
+
+def send_prompts(prompts: tuple[PendingPrompt, ...]) -> tuple[PendingPrompt, ...]:
+    """As `send`, for what chunks say of their prompts."""
+    return tuple(_send_prompt(pending) if pending.logprobs.is_cuda else pending for pending in prompts)
+
+
+def _send_prompt(pending: PendingPrompt) -> PendingPrompt:
+    top = None if pending.top is None else TopLogprobs(_to_host(pending.top.token_ids), _to_host(pending.top.logprobs))
+    sent = replace(pending, logprobs=_to_host(pending.logprobs), top=top, event=torch.cuda.Event())
+    assert sent.event is not None
+    sent.event.record()
+    return sent
+
+
+def _to_host(values: Tensor) -> Tensor:
+    host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    return host.copy_(values, non_blocking=True)
 
 
 def read_integers(values: Tensor) -> list[Any]:
@@ -179,6 +199,8 @@ def _read_errors(news: ConstraintNews) -> list[str | None]:
 
 
 def _read_prompt(pending: PendingPrompt) -> PromptRun:
+    if pending.event is not None:
+        pending.event.synchronize()
     top = _alternatives(pending.top) if pending.top is not None else []
     return PromptRun(
         row=pending.row, first=pending.first, logprobs=tuple(pending.logprobs.tolist()), top_logprobs=tuple(top)

@@ -38,6 +38,7 @@ class PendingPrompt:
     first: int
     logprobs: Tensor  # [count] float32
     top: TopLogprobs | None
+    event: torch.cuda.Event | None = None  # as in `handoff.PendingRuns`
 
 
 def prompt_asks(chunks: tuple[PrefillChunk, ...], starts: dict[int, RowStart]) -> tuple[PromptAsk, ...]:

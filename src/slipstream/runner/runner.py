@@ -76,10 +76,15 @@ class Runner:
             runs, prompts = self._run_chunks(plan.chunks)
             if runs is not None:
                 pending.append(handoff.send(runs))
+            prompts = handoff.send_prompts(prompts)
         return StepHandle(step_id=plan.step_id, pending=tuple(pending), prompts=prompts)
 
+    def collect_ladders(self, handle: StepHandle) -> tuple[StepResult, StepHandle]:
+        """Wait for the decode part of a launched step that has one; return its runs, and the handle of the rest."""
+        return handoff.collect_first(handle)
+
     def collect(self, handle: StepHandle) -> StepResult:
-        """Wait for a launched step and return its results."""
+        """Wait for a launched step, or for what is left of it, and return its results."""
         return handoff.collect(handle)
 
     @torch.inference_mode()

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+
+_MAGNITUDE = 0x7FFFFFFF
+_ID_BITS = 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,11 @@ def top_logprobs(logits: Tensor, num_top: int) -> TopLogprobs:
 
     Numerics: float32, the same arithmetic as `chosen_logprobs`, so a chosen token has the same value here.
     """
-    # A stable sort: the order of equals must not depend on how many are asked for.
-    values, token_ids = logits.sort(dim=-1, descending=True, stable=True)
-    values, token_ids = values[..., :num_top], token_ids[..., :num_top]
-    return TopLogprobs(token_ids, values - logits.logsumexp(-1, keepdim=True))
+    vocab_size = logits.shape[-1]
+    # One integer per token, score before id, so that the order of equals does not depend on how many are asked for.
+    # Adding 0 makes -0 the 0 that it equals; the bits of negative numbers fall as the numbers rise.
+    bits = (logits + 0.0).view(torch.int32).to(torch.int64)
+    ranks = torch.where(bits >= 0, bits, -(bits & _MAGNITUDE)) << _ID_BITS
+    ranks |= torch.arange(vocab_size - 1, -1, -1, device=logits.device)
+    token_ids = ranks.topk(min(num_top, vocab_size), dim=-1).indices
+    return TopLogprobs(token_ids, logits.gather(-1, token_ids) - logits.logsumexp(-1, keepdim=True))

@@ -1,5 +1,7 @@
 """Take in one step's result: append tokens, cut them at a stop or limit, publish, trim, end.
 
+A step's ladders may be taken in before its chunks are done; the step retires with the chunks.
+
 A result is read against the plan that was made for its step: a run belongs to the request that owned the row then. If
 that request has ended since, its run is dropped; a row never gets tokens of an earlier owner.
 """
@@ -7,6 +9,7 @@ that request has ended since, its run is dropped; a row never gets tokens of an 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from slipstream.base.errors import EngineError
@@ -42,22 +45,64 @@ def cut_run(ledger: Ledger, token_ids: Sequence[int]) -> RunCut:
 def commit_result(state: SchedulerState, result: StepResult) -> list[RequestOutput]:
     """Retire the oldest step in flight and return the news of its requests, in plan order.
 
+    Args:
+        state: the scheduler's.
+        result: of the whole step, or of its chunks when its ladders were committed before.
+
     Raises:
         EngineError: the result is not of that step, or its runs are not those of the plan.
     """
-    if not state.launched or state.launched[0].step_id != result.step_id:
-        expected = state.launched[0].step_id if state.launched else "none"
-        raise EngineError(f"got the result of step {result.step_id}, but the oldest step in flight is {expected}")
-    step = state.launched[0]
-    runs = _match_runs(step, result.runs)
-    prompt_runs = {run.row: run for run in result.prompt_runs}
+    step = _oldest(state, result)
+    runs = _match_runs(step, step.rows, result.runs)
     state.launched.popleft()
     state.cache.on_retired(step.step_id)
     state.rows.on_retired(step.step_id)
     state.tally.num_steps += 1
     state.tally.num_step_tokens += step.num_tokens
+    outputs = _commit_rows(state, step, step.rows, runs, result)
+    # The youngest first: each goes before all that wait.
+    for running in reversed(state.by_age()):
+        if running.is_leaving and not running.flights:
+            state.preempt(running)
+    return outputs
+
+
+def commit_ladders(state: SchedulerState, result: StepResult) -> list[RequestOutput]:
+    """Take in the ladders of the oldest step in flight, which has chunks too, and return their news.
+
+    The step stays in flight: no row or page that it uses is free before its chunks are committed.
+
+    Args:
+        state: the scheduler's.
+        result: the runs of the decode rows alone.
+
+    Raises:
+        EngineError: as `commit_result`.
+    """
+    step = _oldest(state, result)
+    ladders = tuple(planned for planned in step.rows if planned.is_ladder)
+    runs = _match_runs(step, ladders, result.runs)
+    state.launched[0] = replace(step, rows=tuple(planned for planned in step.rows if not planned.is_ladder))
+    return _commit_rows(state, step, ladders, runs, result)
+
+
+def _oldest(state: SchedulerState, result: StepResult) -> LaunchedStep:
+    if not state.launched or state.launched[0].step_id != result.step_id:
+        expected = state.launched[0].step_id if state.launched else "none"
+        raise EngineError(f"got the result of step {result.step_id}, but the oldest step in flight is {expected}")
+    return state.launched[0]
+
+
+def _commit_rows(
+    state: SchedulerState,
+    step: LaunchedStep,
+    rows: Sequence[PlannedRow],
+    runs: Sequence[TokenRun | None],
+    result: StepResult,
+) -> list[RequestOutput]:
+    prompt_runs = {run.row: run for run in result.prompt_runs}
     outputs: list[RequestOutput] = []
-    for planned, run in zip(step.rows, runs, strict=True):
+    for planned, run in zip(rows, runs, strict=True):
         running = state.running.get(planned.row)
         if running is None or running.ledger is not planned.ledger:
             continue
@@ -71,22 +116,19 @@ def commit_result(state: SchedulerState, result: StepResult) -> list[RequestOutp
             outputs.append(_commit_run(state, running, planned, run))
         else:
             state.cache.publish(running.row, running.ledger.tokens, running.num_computed_tokens)
-    for running in state.by_age():
-        if running.is_leaving and not running.flights:
-            state.preempt(running)
     return outputs
 
 
-def _match_runs(step: LaunchedStep, runs: Sequence[TokenRun]) -> list[TokenRun | None]:
+def _match_runs(step: LaunchedStep, rows: Sequence[PlannedRow], runs: Sequence[TokenRun]) -> list[TokenRun | None]:
     """Return one run per planned row, None where the plan expects none."""
-    expected = [planned.row for planned in step.rows if planned.is_emitting]
+    expected = [planned.row for planned in rows if planned.is_emitting]
     if [run.row for run in runs] != expected:
         raise EngineError(
             f"step {step.step_id} returned runs of rows {[run.row for run in runs]}, planned were {expected}"
         )
     matched: list[TokenRun | None] = []
     remaining = iter(runs)
-    for planned in step.rows:
+    for planned in rows:
         run = next(remaining) if planned.is_emitting else None
         if run is not None and run.is_finite:
             max_drafts = step.draft_len if planned.is_ladder else 0

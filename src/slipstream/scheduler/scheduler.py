@@ -13,7 +13,7 @@ from slipstream.base.errors import ConfigError
 from slipstream.cache.logical.manager import CacheManager
 from slipstream.scheduler.admission import check_request
 from slipstream.scheduler.budget import SchedulerConfig
-from slipstream.scheduler.commit import commit_result
+from slipstream.scheduler.commit import commit_ladders, commit_result
 from slipstream.scheduler.lifecycle import Finished, Ledger, Waiting
 from slipstream.scheduler.plan import make_plan
 from slipstream.scheduler.rows import RowPool
@@ -131,6 +131,14 @@ class Scheduler:
             EngineError: the result does not belong to that step's plan.
         """
         return commit_result(self._state, result)
+
+    def commit_ladders(self, result: StepResult) -> list[RequestOutput]:
+        """Take in the decode rows of the oldest step in flight before its chunks; `commit` takes the rest.
+
+        Raises:
+            EngineError: the result does not belong to that step's plan.
+        """
+        return commit_ladders(self._state, result)
 
     def stats(self) -> EngineStats:
         """Return gauges and counters."""

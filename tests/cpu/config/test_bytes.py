@@ -70,6 +70,10 @@ def test_rows_and_tables_are_counted_to_the_byte(tmp_path: Path, drafter: str) -
     tables = PageTables(built.geometry.groups, 3, -(-70 // config.cache.page_size), torch.device("cpu"))
     assert sum(tables.table(group).nbytes for group in tables.groups) == fixed.page_tables
     assert (fixed.drafter_weights > 0) == (drafter == "eagle3")
+    edits = built.runner._parts.edits
+    assert not edits.is_allocated
+    edits.allocate()
+    assert edits.num_bytes == fixed.edit_rows
 
 
 @pytest.mark.parametrize("tp_size", [1, 2])

@@ -31,9 +31,15 @@ class Probing:
             self.probes.append(probe_step(self._runner._parts.rows, plan, handle))
         return handle
 
-    def collect(self, handle):
+    def collect_ladders(self, handle):
         self.results.append(self._runner.collect(handle))
-        return self.results[-1]
+        return self._runner.collect_ladders(handle)
+
+    def collect(self, handle):
+        result = self._runner.collect(handle)
+        if not self.results or self.results[-1].step_id != result.step_id:
+            self.results.append(result)
+        return result
 
 
 def test_a_probe_tells_what_was_decided_and_keeps_it(world: World) -> None:

@@ -9,6 +9,7 @@ from slipstream.runner.handoff import (
     StepHandle,
     begin_copy,
     collect,
+    collect_first,
     end_copy,
     words_for_device,
 )
@@ -64,6 +65,30 @@ def test_alternatives_are_cut_by_row_and_by_what_each_asked() -> None:
     assert first.top_logprobs == (((1, -1.0), (2, -2.0), (3, -3.0)),)
     assert second.top_logprobs == (((7, -7.0), (8, -8.0)), ((10, -10.0), (11, -11.0)))
     assert third.top_logprobs == ()
+
+
+def test_the_first_part_of_a_step_is_collected_alone() -> None:
+    def part(row: int) -> PendingRuns:
+        return PendingRuns(
+            rows=(row,),
+            emitted=torch.tensor([[row]]),
+            num_accepted=torch.tensor([0]),
+            num_draft_tokens=torch.tensor([0]),
+            is_finite=torch.tensor([True]),
+            logprobs=None,
+            wants_logprobs=(False,),
+        )
+
+    prompt = PendingPrompt(row=7, first=1, logprobs=torch.tensor([-0.5]), top=None)
+    whole = StepHandle(step_id=5, pending=(part(4), part(7)), prompts=(prompt,))
+    first, left = collect_first(whole)
+    rest = collect(left)
+    assert (first.step_id, rest.step_id) == (5, 5)
+    assert [run.row for run in first.runs] == [4]
+    assert first.prompt_runs == ()
+    assert [run.row for run in rest.runs] == [7]
+    assert (*first.runs, *rest.runs) == collect(whole).runs
+    assert rest.prompt_runs == collect(whole).prompt_runs
 
 
 def test_prompts_come_with_the_step_that_computed_them() -> None:

@@ -40,5 +40,15 @@ def test_ties_go_by_token_id():
     assert top_logprobs(torch.tensor([1.0, 2.0, 1.0, 2.0, 1.0]), 4).token_ids.tolist() == [1, 3, 0, 2]
 
 
+def test_the_order_is_that_of_a_stable_sort():
+    logits = torch.randn(5, 300, generator=torch.Generator().manual_seed(2)).round(decimals=1)
+    logits[0, ::3] = -torch.inf
+    logits[1, ::2] = 0.0
+    logits[1, 1::2] = -0.0
+    logits[2] = -logits[2].abs()
+    wanted = logits.sort(dim=-1, descending=True, stable=True).indices[:, :20]
+    assert torch.equal(top_logprobs(logits, 20).token_ids, wanted)
+
+
 def test_more_alternatives_than_tokens_are_all_tokens():
     assert top_logprobs(torch.zeros(2, 3), 20).token_ids.tolist() == [[0, 1, 2]] * 2

@@ -49,7 +49,7 @@ def test_the_byte_account_adds_up(config: EngineConfig) -> None:
     assert rows["cache"] == config.cache.num_pages * pools == geometry_of(config).total_bytes
     assert rows["cache per full request"] == 64 * pools
     fixed = fixed_bytes_of(config)
-    names = ("weights", "drafter weights", "rotary tables", "rows", "page tables")
+    names = ("weights", "drafter weights", "rotary tables", "rows", "page tables", "edit rows")
     assert tuple(rows[name] for name in names) == fixed
     assert min(fixed) > 0
 

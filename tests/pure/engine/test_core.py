@@ -21,6 +21,11 @@ class Recorder:
         self.events.append(f"s{plan.step_id}")
         return self._runner.submit(plan)
 
+    def collect_ladders(self, handle):
+        result, left = self._runner.collect_ladders(handle)
+        self.events.append(f"l{result.step_id}")
+        return result, left
+
     def collect(self, handle):
         result = self._runner.collect(handle)
         self.events.append(f"c{result.step_id}")
@@ -61,19 +66,62 @@ def test_both_loops_give_every_request_its_tokens(overlap, seed):
 def test_without_overlap_a_step_is_collected_before_the_next_is_submitted():
     core, recorder = make_core(overlap=False)
     run(core, some_requests(0))
-    steps = len(recorder.events) // 2
-    assert recorder.events == [f"{kind}{step}" for step in range(steps) for kind in "sc"]
+    events = [event for event in recorder.events if event[0] != "l"]
+    assert events == [f"{kind}{step}" for step in range(len(events) // 2) for kind in "sc"]
 
 
 def test_with_overlap_a_step_is_submitted_before_the_last_is_collected():
     core, recorder = make_core(overlap=True)
     run(core, some_requests(0))
-    assert recorder.events[:4] == ["s0", "s1", "c0", "s2"]
+    events = [event for event in recorder.events if event[0] != "l"]
+    assert events[:4] == ["s0", "s1", "c0", "s2"]
     in_flight = most = 0
-    for event in recorder.events:
+    for event in events:
         in_flight += 1 if event[0] == "s" else -1
         most = max(most, in_flight)
     assert (most, in_flight) == (2, 0)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_tokens_of_decoding_rows_do_not_wait_for_somebody_s_prompt(overlap):
+    """A step with both parts is told of in two turns: its ladders, then its chunks, and nothing is planned between."""
+    core, recorder = make_core(overlap=overlap)
+    core.submit(make_request("decoding", (3, 4, 5), seed=1, max_tokens=60))
+    for _ in range(3):
+        core.turn()
+    core.submit(make_request("long", tuple(range(1, 60)), seed=2))
+    num_split = 0
+    while core.has_work:
+        before = len(recorder.events)
+        news = core.turn()
+        events = recorder.events[before:]
+        if events and events[-1][0] == "l":
+            num_split += 1
+            assert [output.request_id for output in news] == ["decoding"]
+            before, after = len(recorder.events), core.turn()
+            assert recorder.events[before:] == [f"c{events[-1][1:]}"]
+            assert all(output.request_id == "long" for output in after)
+    assert num_split >= 2
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_an_abort_between_the_two_parts_of_a_step_loses_nothing(overlap):
+    requests = [make_request("a", (3, 4, 5), seed=1, max_tokens=40), make_request("b", tuple(range(1, 60)), seed=2)]
+    for aborted in ("a", "b"):
+        core, recorder = make_core(overlap=overlap)
+        core.submit(requests[0])
+        streams = {"a": tuple(token for output in core.turn() for token in output.token_ids), "b": ()}
+        core.submit(requests[1])
+        is_aborted = False
+        while core.has_work:
+            for output in core.turn():
+                streams[output.request_id] += output.token_ids
+            if recorder.events[-1][0] == "l" and not is_aborted:
+                is_aborted = core.abort(aborted) is not None
+        assert is_aborted
+        other = next(request for request in requests if request.request_id != aborted)
+        assert streams[other.request_id] == expected_stream(other)[0]
+        assert core.stats().num_running == 0
 
 
 def test_a_request_that_can_never_fit_is_answered_at_once():

@@ -45,6 +45,7 @@ def random_loop(rng: random.Random, **options) -> EngineLoop:
         "max_model_len": 48,
         "draft_len": rng.choice([0, 1, 3, 7, 9]),
         "is_overlapped": rng.random() < 0.6,
+        "is_split": rng.random() < 0.5,
         "accept": accept_randomly(rng.randrange(1000)),
     }
     return EngineLoop(**{**choices, **options})
