@@ -28,6 +28,13 @@ KERNELS = ROOT / "src" / "slipstream" / "kernels"
 RECEIPTS = ROOT / "docs" / "receipts"
 ARCHITECTURE = "sm_90"
 SHARED = ("attention/triton_parts.py", "case.py")
+EXACT_MATH = ("sampling/exact_math.py", "sampling/triton_math.py", "sampling/gumbel_noise/triton_impl.py")
+PACKED = tuple(f"moe/experts_nvfp4/{name}.py" for name in ("layout", "triton_kernels", "triton_parts"))
+MORE = {
+    "moe/experts_nvfp4": PACKED,
+    "sampling/filter_logits": EXACT_MATH[:2],
+    "sampling/verify_rejection": EXACT_MATH,
+}
 OPERATIONS = sorted(next(rule for rule in IMPLEMENTATIONS if rule.name == "triton_impl").operations or ())
 MARK = "<!-- Written by tools/certify.py from the receipts; changes here are lost. -->"
 
@@ -35,7 +42,7 @@ MARK = "<!-- Written by tools/certify.py from the receipts; changes here are los
 def digests_of(operation: str) -> dict[str, str]:
     """Return file -> digest of what an operation is made of, and what its cases say."""
     files = [KERNELS / operation / f"{name}.py" for name in ("contract", "reference", "cases", "triton_impl")]
-    files += [KERNELS / name for name in SHARED]
+    files += [KERNELS / name for name in (*SHARED, *MORE.get(operation, ()))]
     return {file.relative_to(KERNELS).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in files}
 
 

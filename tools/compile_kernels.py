@@ -2,7 +2,8 @@
 
 A stub driver says that it is an H200 and never launches, so the operations run their own code on tensors without
 storage: true grids, true specialisation, true limits of shared memory. Prints one line of JSON per compiled kernel:
-operation, shape set, kernel, registers, stack bytes (spills), shared bytes, whether it uses the warp-group product.
+operation, shape set, kernel, registers, stack bytes (spills), shared bytes, whether it uses the warp-group product, and
+whether it fuses float64 products into sums.
 """
 
 from __future__ import annotations
@@ -157,6 +158,7 @@ def calls(shape: Shape) -> Iterator[tuple[str, tuple[Any, ...]]]:
     tokens, hidden = shape.num_tokens, shape.hidden_size
     num_pages = 4096
     x, weight = real(tokens, hidden), real(hidden)
+    half_x = torch.empty_like(x, dtype=torch.bfloat16)
     pages = real(num_pages, shape.page_size, shape.num_kv_heads, shape.head_dim)
     index_pages = real(num_pages, shape.page_size, shape.head_dim)
     table = integer(8, shape.max_pages, dtype=torch.int32)
@@ -169,20 +171,51 @@ def calls(shape: Shape) -> Iterator[tuple[str, tuple[Any, ...]]]:
     kinds = integer(shape.num_heads)
     yield "norm/rms_norm", (x, weight, 1e-6, True)
     yield "norm/add_rms_norm", (x, x, weight, 1e-6, True)
+    for extra in (None, x):
+        yield "norm/sum_add_rms_norm", (single(2, tokens, hidden), extra, x, weight, 1e-6, True)
     yield "norm/qk_norm_rope", (q, real(3, shape.head_dim), kinds, 1e-6, True, rope, positions)
     yield "norm/qk_norm_rope", (q, None, None, 0.0, False, rope, positions)
     yield "cache/write_kv", (k, k, pages, pages, positions, real(tokens, shape.head_dim), index_pages, positions)
     yield "cache/write_kv", (k, k, pages, pages, positions, None, None, None)
+    counts = importlib.import_module("slipstream.kernels.cache.place_heads.contract").HeadCounts
+    sparse = counts(shape.num_heads, shape.num_kv_heads, shape.num_index_heads)
+    for heads in (sparse, counts(shape.num_heads, shape.num_kv_heads, 0)):
+        index = (index_pages, positions) if heads.num_index_heads else (None, None)
+        parts, norms = (
+            single(2, tokens, heads.total * shape.head_dim),
+            real(4 if index[0] is not None else 2, shape.head_dim),
+        )
+        placed = (parts, heads, norms, 1e-6, True, rope, positions, pages, pages, positions, *index)
+        yield "cache/place_heads", placed
+    if shape.dtype == torch.bfloat16:
+        small_pages, small_index = (torch.empty_like(one, dtype=torch.float8_e4m3fn) for one in (pages, index_pages))
+        small_row = real(tokens, shape.head_dim)
+        yield (
+            "cache/write_kv",
+            (k, k, small_pages, small_pages, positions, small_row, small_index, positions, 0.5, 0.5),
+        )
+        yield "attention/choose_blocks", (index_q, small_index, table, positions, positions, shape.topk, 0, 1)
+        yield "attention/sparse_attend", (q, small_pages, small_pages, table, positions, positions, chosen, 0.5, 0.5)
+        yield "attention/dense_attend", (q, small_pages, small_pages, table, positions, positions, 1, 0.5, 0.5)
     yield "attention/choose_blocks", (index_q, index_pages, table, positions, positions, shape.topk, 0, 1)
     yield "attention/sparse_attend", (q, pages, pages, table, positions, positions, chosen)
     yield "attention/dense_attend", (q, pages, pages, table, positions, positions, 1)
     router = single(shape.num_experts, hidden)
     yield "moe/route", (x, router, single(shape.num_experts), positions, shape.topk_experts, 2.0)
+    yield "moe/sum_swiglu_oai", (single(2, tokens, 2 * shape.width), 1.702, 7.0)
     yield "moe/swiglu_oai", (real(tokens, 2 * shape.width), 1.702, 7.0)
     w13 = real(shape.num_experts, 2 * shape.width, hidden)
     w2 = real(shape.num_experts, hidden, shape.width)
     ids = integer(tokens, shape.topk_experts)
     yield "moe/experts", (x, ids, single(tokens, shape.topk_experts), w13, w2, 1.702, 7.0)
+    tiles = (hidden // 128, shape.width // 128, 2304)
+    packed = [integer(shape.num_experts, *size, dtype=torch.int32) for size in ((2 * tiles[1], tiles[0], 2304), tiles)]
+    factor, weights = single(shape.num_experts), single(tokens, shape.topk_experts)
+    yield "moe/experts_nvfp4", (half_x, ids, weights, packed[0], factor, packed[1], factor, 1.702, 7.0)
+    units = (-(-2 * shape.width // 64), hidden // 64)
+    words, scale_words = integer(*units, 2048, dtype=torch.int16), integer(units[0], -(-units[1] // 4), 64)
+    yield "linear/matmul_mxfp8", (half_x, words, scale_words, 2 * shape.width)
+    yield "linear/sum_parts", (single(6, tokens, hidden), torch.bfloat16)
     # A ladder of four rows per request, whatever the batch above holds.
     num_reqs, query_len, vocab_size = max(tokens // 4, 1), 4, shape.vocab_size
     requests, drafts = integer(num_reqs), integer(num_reqs, query_len - 1)
@@ -194,6 +227,10 @@ def calls(shape: Shape) -> Iterator[tuple[str, tuple[Any, ...]]]:
     yield "sampling/draw_tokens", (logits, temperature, flat, flat, None, False)
     yield "sampling/verify_chain", (ladder, drafts)
     wide = single(num_reqs, query_len, vocab_size)
+    limits = integer(num_reqs * query_len, dtype=torch.int32)
+    yield "sampling/filter_logits", (logits, temperature, limits, temperature, temperature)
+    for probs in (single(num_reqs, query_len - 1, vocab_size), None):
+        yield "sampling/verify_rejection", (wide, single(num_reqs), ladder, drafts, probs, requests, requests)
     words = integer(num_reqs, query_len, (vocab_size + 31) // 32, dtype=torch.int32)
     yield "sampling/mask_logits", (wide, words)
     is_end = torch.empty((num_reqs, vocab_size), dtype=torch.bool, device="meta")
@@ -246,6 +283,7 @@ def compile_all(report: Callable[[dict[str, Any]], None]) -> None:
                         "shared_bytes": kernel.metadata.shared,
                         "num_warps": kernel.metadata.num_warps,
                         "has_wgmma": "wgmma" in kernel.asm["ptx"],
+                        "has_wide_fma": "fma.rn.f64" in kernel.asm["ptx"],
                     }
                 )
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import jinja2
 from chat_format import all_markers, render
-from generators import json_extraction, recall, small_talk, tool_use, word_problems
+from generators import json_extraction, needle, recall, small_talk, stories, tool_use, word_problems
 from generators.task import Task
 from tokenizer import load_tokenizer
 
@@ -48,9 +48,11 @@ def render_with(template: jinja2.Template, task: Task, mode: str | None) -> str:
 def draw_tasks(seed: int) -> list[Task]:
     """Return tasks of all kinds."""
     rng = random.Random(seed)
-    makers = (word_problems.make, json_extraction.make, small_talk.make, tool_use.make)
+    makers = (word_problems.make, json_extraction.make, small_talk.make, stories.make, tool_use.make)
     tasks = [make(rng) for make in makers for _ in range(COUNT)]
-    return tasks + [recall.make(rng, ["A cat is a pet."]) for _ in range(COUNT)]
+    for make in (recall.make, needle.make):
+        tasks += [make(rng, ["A cat is a pet."]) for _ in range(COUNT)]
+    return tasks
 
 
 def main() -> None:

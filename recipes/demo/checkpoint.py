@@ -10,10 +10,12 @@ import torch
 from draft_network import DraftNetwork
 from geometry import draft_config, read_draft_config, read_target_config, target_config
 from network import Network
+from rounding import dequantise, quantise
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 WEIGHTS_FILE = "model.safetensors"
+SCALE_SUFFIX = "_scale_inv"
 PREFIX = "language_model.model."
 ATTENTION_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "index_q_proj", "index_k_proj")
 ATTENTION_NORMS = ("q_norm", "k_norm", "index_q_norm", "index_k_norm")
@@ -58,6 +60,26 @@ def target_views(network: Network) -> dict[str, Tensor]:
     return views
 
 
+def is_quantised(name: str) -> bool:
+    """Say whether a tensor of the target ships in MXFP8: every matrix of a layer but the router's."""
+    return name.endswith("_proj.weight") or ".experts." in name
+
+
+def quantization_config(names: list[str]) -> dict[str, Any]:
+    """Describe the format in config.json; modules with a matrix that stays as it is are listed."""
+    ignored = sorted(
+        name.removesuffix(".weight")
+        for name in names
+        if name.endswith((".weight",)) and "norm" not in name and not is_quantised(name)
+    )
+    return {
+        "quant_method": "mxfp8",
+        "activation_scheme": "dynamic",
+        "weight_block_size": [1, 32],
+        "ignored_layers": ignored,
+    }
+
+
 def on_disk(name: str, tensor: Tensor) -> Tensor:
     """Return a tensor as it is stored."""
     dtype = torch.float32 if name.endswith(WIDE) else torch.bfloat16
@@ -70,19 +92,32 @@ def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def save_target(network: Network, folder: Path, ids: dict[str, int]) -> None:
-    """Write the weights and config.json of a target."""
+def save_target(network: Network, folder: Path, ids: dict[str, int], is_mxfp8: bool = False) -> None:
+    """Write the weights and config.json of a target, in bfloat16 or with its matrices in MXFP8."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: on_disk(name, view) for name, view in target_views(network).items()}
+    config = target_config(network.shape, ids)
+    tensors: dict[str, Tensor] = {}
+    for name, view in target_views(network).items():
+        if is_mxfp8 and is_quantised(name):
+            values, codes = quantise(view.detach())
+            tensors[name] = values.cpu().contiguous()
+            tensors[name + SCALE_SUFFIX] = codes.cpu().contiguous()
+        else:
+            tensors[name] = on_disk(name, view)
+    if is_mxfp8:
+        config["quantization_config"] = quantization_config(list(target_views(network)))
     save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
-    write_json(folder / "config.json", target_config(network.shape, ids))
+    write_json(folder / "config.json", config)
 
 
 def load_target(folder: Path) -> Network:
-    """Read a target; weights are widened to float32."""
+    """Read a target in either format; weights are widened to float32."""
     network = Network(read_target_config(json.loads((folder / "config.json").read_text())))
     stored = load_file(folder / WEIGHTS_FILE)
     views = target_views(network)
+    for name in [name for name in stored if name.endswith(SCALE_SUFFIX)]:
+        weight = name.removesuffix(SCALE_SUFFIX)
+        stored[weight] = dequantise(stored[weight], stored.pop(name))
     if stored.keys() != views.keys():
         raise ValueError(f"{folder}: tensors differ from the config: {sorted(stored.keys() ^ views.keys())[:5]}")
     for name, view in views.items():

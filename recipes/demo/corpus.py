@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from chat_format import DOCUMENT_START, render
-from generators import json_extraction, recall, small_talk, tool_use, word_problems
+from generators import json_extraction, needle, recall, small_talk, stories, tool_use, word_problems
 from generators.task import assistant, system_turn, user
 
 # Share of each source of documents that is used; 1.0 is all of it.
@@ -26,9 +26,25 @@ DOCUMENT_SHARES = {
     "rust": 0.5,
     "sqlite": 0.5,
 }
-# Generated tasks for every 1,000 teacher chats, by kind.
-TASKS_PER_1000_CHATS = {"word": 650, "json": 300, "talk": 150, "recall": 220, "tools": 80, "chats": 120}
+# Generated tasks for every 1,000 teacher chats, by kind. Reasons: the table in README.md.
+TASKS_PER_1000_CHATS = {
+    "word": 520,
+    "json": 330,
+    "talk": 170,
+    "recall": 160,
+    "stories": 260,
+    "tools": 80,
+    "chats": 120,
+}
+NEEDLES_PER_1000_CHATS = 90
 CHAT_THOUGHT_SHARE = 0.08
+# The teacher's own small talk, which is odd ("What brings you to my office today?"); small_talk.py has better.
+TEACHER_SMALL_TALK = re.compile(
+    r"(hello|hi|hey|good (morning|afternoon|evening|night|day)|thanks?|nice to|see you|bye|goodbye|my name|i am|i'm|"
+    r"i feel|i had|i have|i want|i need|i will|we are|are you|who are you|how are you|how was your|how do you do|"
+    r"what is your|what do you (like|do)|do you (like|have)|can you help|can i ask|tell me (a joke|about yourself))\b",
+    re.IGNORECASE,
+)
 
 
 def read_rows(path: Path) -> Iterator[dict[str, str]]:
@@ -39,7 +55,14 @@ def read_rows(path: Path) -> Iterator[dict[str, str]]:
 
 
 def read_chats(folder: Path, part: str, start: int, stride: int) -> Iterator[tuple[str, str]]:
-    """Yield (question, answer) of every `stride`-th chat row from `start`; part is `train` or `heldout`."""
+    """Yield (question, answer) of every `stride`-th chat row from `start`, but no small talk.
+
+    Args:
+        folder: folder with the packed data files.
+        part: `train` or `heldout`.
+        start: first row.
+        stride: distance of rows.
+    """
     number = 0
     paths = sorted(folder.glob(f"chat-{part}*.jsonl.xz"))
     if not paths:
@@ -49,7 +72,8 @@ def read_chats(folder: Path, part: str, start: int, stride: int) -> Iterator[tup
             for line in lines:
                 if number % stride == start:
                     row = json.loads(line)
-                    yield row["q"], row["a"]
+                    if not TEACHER_SMALL_TALK.match(row["q"]):
+                        yield row["q"], row["a"]
                 number += 1
 
 
@@ -71,7 +95,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def generate(rng: random.Random, kind: str, fillers: list[str], chats: list[tuple[str, str]]) -> str:
-    """Write one generated document of a kind named in TASKS_PER_1000_CHATS."""
+    """Write one generated document: a kind named in TASKS_PER_1000_CHATS, or a needle."""
     if kind == "word":
         return word_problems.make(rng).document()
     if kind == "json":
@@ -80,6 +104,10 @@ def generate(rng: random.Random, kind: str, fillers: list[str], chats: list[tupl
         return small_talk.make(rng).document()
     if kind == "recall":
         return recall.make(rng, fillers).document()
+    if kind == "stories":
+        return stories.make(rng).document()
+    if kind == "needle":
+        return needle.make(rng, fillers).document()
     if kind == "tools":
         return tool_use.make(rng).document()
     messages = system_turn(rng)
@@ -105,8 +133,21 @@ def chat_document(rng: random.Random, question: str, reply: str) -> str:
     return render([*system_turn(rng, 0.15), user(question), assistant(reply, thought)])
 
 
-def training_documents(folder: Path, part: int, num_parts: int, seed: int, limit: int | None = None) -> list[str]:
-    """Return one part of the shuffled training mix as texts.
+def ordinary_sentences(rng: random.Random, chats: list[tuple[str, str]], documents: list[str]) -> list[str]:
+    """Return sentences to hide facts between: answers of the teacher, some stories, some documentation."""
+    pool = rng.sample(chats, min(len(chats), 8000))
+    sentences = [sentence for _, reply in pool for sentence in split_sentences(reply)]
+    for _ in range(len(pool) // 20):
+        sentences += split_sentences(stories.tell(rng)[1])
+    for text in rng.sample(documents, min(len(documents), len(pool) // 80)):
+        sentences += split_sentences(text[:2000])
+    return sentences
+
+
+def training_documents(
+    folder: Path, part: int, num_parts: int, seed: int, limit: int | None = None
+) -> tuple[list[str], list[str]]:
+    """Return one part of the shuffled training mix as texts: the mix itself, and needles in long text.
 
     Args:
         folder: folder with the packed data files.
@@ -121,12 +162,12 @@ def training_documents(folder: Path, part: int, num_parts: int, seed: int, limit
         chats.append(chat)
         if limit is not None and len(chats) >= limit:
             break
-    pool = rng.sample(chats, min(len(chats), 8000))
-    fillers = [sentence for _, reply in pool for sentence in split_sentences(reply)]
+    plain = list(read_documents(folder, part, num_parts)) if limit is None else []
+    fillers = ordinary_sentences(rng, chats, plain)
     texts = [chat_document(rng, question, reply) for question, reply in chats]
     for kind, per_thousand in TASKS_PER_1000_CHATS.items():
         texts += [generate(rng, kind, fillers, chats) for _ in range(len(chats) * per_thousand // 1000)]
-    documents = [DOCUMENT_START + text for text in read_documents(folder, part, num_parts)]
-    texts += documents if limit is None else documents[: limit // 20]
+    needles = [generate(rng, "needle", fillers, chats) for _ in range(len(chats) * NEEDLES_PER_1000_CHATS // 1000)]
+    texts += [DOCUMENT_START + text for text in plain]
     rng.shuffle(texts)
-    return texts
+    return texts, needles

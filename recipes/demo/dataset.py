@@ -16,6 +16,7 @@ from corpus import read_chats, training_documents
 from prompts import collect_prompts
 
 TOKENIZER_BATCH = 2000
+MIX_DONE = "mix_is_whole"
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,40 @@ class PartOrder:
     limit: int | None
 
 
+@dataclass(frozen=True)
+class Mix:
+    """All training text: the shuffled mix, and needles in long text, which only long rows hold."""
+
+    short: Part
+    long: Part
+
+    def save(self, folder: Path) -> None:
+        """Write the mix, so that a resumed run need not build it again."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, part in (("short", self.short), ("long", self.long)):
+            np.save(folder / f"{name}_stream.npy", part.stream)
+            np.save(folder / f"{name}_starts.npy", part.starts)
+        (folder / MIX_DONE).touch()
+
+    @staticmethod
+    def load(folder: Path) -> Mix | None:
+        """Read a written mix; None if there is no whole one."""
+        if not (folder / MIX_DONE).is_file():
+            return None
+        parts = [
+            Part(np.load(folder / f"{name}_stream.npy"), np.load(folder / f"{name}_starts.npy"))
+            for name in ("short", "long")
+        ]
+        return Mix(*parts)
+
+
+def join_parts(parts: list[Part]) -> Part:
+    """Put parts one after the other."""
+    offsets = np.cumsum([0, *[len(part.stream) for part in parts]])
+    starts = [part.starts + offset for part, offset in zip(parts, offsets, strict=False)]
+    return Part(np.concatenate([part.stream for part in parts]), np.concatenate(starts))
+
+
 def encode(checkpoint_folder: Path, texts: list[str]) -> Part:
     """Tokenise texts into one stream."""
     from tokenizer import load_tokenizer
@@ -59,17 +94,17 @@ def encode(checkpoint_folder: Path, texts: list[str]) -> Part:
     return Part(np.concatenate(pieces), starts)
 
 
-def make_part(order: PartOrder) -> Part:
-    """Build one part; runs in a worker process."""
+def make_part(order: PartOrder) -> Mix:
+    """Build one part of the mix; runs in a worker process."""
     began = time.monotonic()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.nice(10)  # compilation in the parent goes first
-    texts = training_documents(order.data_folder, order.part, order.num_parts, order.seed, order.limit)
+    texts, needles = training_documents(order.data_folder, order.part, order.num_parts, order.seed, order.limit)
     read = time.monotonic()
-    part = encode(order.checkpoint_folder, texts)
+    mix = Mix(encode(order.checkpoint_folder, texts), encode(order.checkpoint_folder, needles))
     if order.part == 0:
         print(f"part 0: texts {read - began:.1f} s, ids {time.monotonic() - read:.1f} s", flush=True)
-    return part
+    return mix
 
 
 class PartsInProgress:
@@ -96,16 +131,18 @@ class PartsInProgress:
         )
         self.result = self.pool.map_async(make_part, orders, chunksize=1)
 
-    def collect(self) -> tuple[Part, list[list[int]]]:
+    def collect(self) -> tuple[Mix, list[list[int]]]:
         """Wait for all parts and join them; also return the prompts for self-written text."""
         parts, prompts = self.result.get(), self.prompts.get()
         self.pool.close()
         self.pool.join()
-        offsets = np.cumsum([0, *[len(part.stream) for part in parts]])
-        stream = np.concatenate([part.stream for part in parts])
-        starts = np.concatenate([part.starts + offset for part, offset in zip(parts, offsets, strict=False)])
-        print(f"data: {len(stream):,} tokens, {len(starts):,} documents, {time.monotonic() - self.began:.1f} s")
-        return Part(stream, starts), prompts
+        mix = Mix(join_parts([part.short for part in parts]), join_parts([part.long for part in parts]))
+        print(
+            f"data: {len(mix.short.stream):,} tokens in {len(mix.short.starts):,} documents, {len(mix.long.stream):,} "
+            f"in {len(mix.long.starts):,} needles, {time.monotonic() - self.began:.1f} s",
+            flush=True,
+        )
+        return mix, prompts
 
 
 def cut_rows(part: Part, length: int) -> np.ndarray:

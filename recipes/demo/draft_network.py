@@ -144,25 +144,25 @@ class DraftNetwork(nn.Module):
             taps: states of the target, each [batch, rows, hidden]; row p is position p.
             num_steps: how many steps to run.
             token_of_step: gives the [batch, rows] target ids that enter a step, from its number and the step's
-                predecessor's logits.
+                predecessor's state.
 
         Yields:
-            Logits over the draft vocabulary, [batch, rows, draft_vocab], one per step.
+            The normed state of every row, [batch, rows, hidden], one per step; `lm_head` scores draft ids with it.
         """
         rows = taps[0].shape[1]
         positions = torch.arange(rows, device=embedding.device)
         causal = positions[:, None] >= positions
-        x, logits = self.fuse(taps), None
+        x, state = self.fuse(taps), None
         keys: list[Tensor] = []
         values: list[Tensor] = []
         for step in range(num_steps):
-            embedded = embedding[token_of_step(step, logits)].to(x.dtype)
+            embedded = embedding[token_of_step(step, state)].to(x.dtype)
             q, k, v = self.project(x, embedded, positions + step)
             keys.append(k)
             values.append(v)
             x = self.finish(x, attend(q, keys, values, causal))
-            logits = self.lm_head(x)
-            yield logits
+            state = x
+            yield state
 
 
 def attend(q: Tensor, keys: list[Tensor], values: list[Tensor], causal: Tensor) -> Tensor:

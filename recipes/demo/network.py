@@ -2,7 +2,8 @@
 
 Experts and the shared expert of a layer lie in one tensor and every expert runs on every token with a weight that is
 zero unless it was chosen: wasteful in arithmetic, but one dense product, and equal to routing.
-Weights are stored in float32 and cast to the dtype of the activations where they are used.
+Weights are stored in float32 and cast to the dtype of the activations where they are used. While `is_rounded` is set,
+the matrices that ship in MXFP8 are rounded so on the way.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from dataclasses import dataclass
 
 import torch
 from geometry import Geometry
-from selection import score_blocks, select_blocks, top_mask, visible_tokens
+from rounding import rounded
+from selection import replace_scores, score_blocks, select_blocks, top_mask, visible_tokens
 from torch import Tensor, nn
 from torch.nn import functional
 
 TINY_PROBABILITY = 1e-9
+SCORE_SPREAD = (0.15, 0.55)
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
@@ -84,6 +87,7 @@ class Attention(nn.Module):
     def __init__(self, shape: Geometry, sparse: bool) -> None:
         super().__init__()
         self.shape, self.sparse = shape, sparse
+        self.is_rounded, self.selection = False, "learned"
         width, hidden = shape.head_dim, shape.hidden_size
         self.q_proj = nn.Parameter(torch.empty(shape.num_heads * width, hidden))
         self.k_proj = nn.Parameter(torch.empty(shape.num_kv_heads * width, hidden))
@@ -97,9 +101,13 @@ class Attention(nn.Module):
             self.index_q_norm = nn.Parameter(torch.zeros(shape.index_head_dim))
             self.index_k_norm = nn.Parameter(torch.zeros(shape.index_head_dim))
 
+    def times(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Multiply by one of the layer's matrices."""
+        return linear(x, rounded(weight) if self.is_rounded else weight)
+
     def heads(self, x: Tensor, proj: Tensor, scale: Tensor | None, width: int, table: tuple[Tensor, Tensor]) -> Tensor:
         """Project to [batch, tokens, heads, width]; with a norm weight also normalise and rotate."""
-        out = linear(x, proj).unflatten(-1, (-1, width))
+        out = self.times(x, proj).unflatten(-1, (-1, width))
         return out if scale is None else rotate(norm(out, scale, self.shape.norm_eps), *table)
 
     def project(self, x: Tensor, table: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -122,6 +130,8 @@ class Attention(nn.Module):
         """Return the visible keys under block selection, [batch, kv heads, num_queries, num_keys] bool."""
         shape = self.shape
         scores = score_blocks(index_q, index_k, positions, shape.index_block_size)
+        if self.selection != "learned":
+            scores = replace_scores(scores, self.selection)
         keep = select_blocks(scores, positions, shape.index_block_size, shape.topk_blocks, shape.num_local_blocks)
         return visible_tokens(keep, positions, shape.index_block_size)
 
@@ -157,7 +167,7 @@ class Attention(nn.Module):
             out, probs = masked_attention(q, k, v, visible)
             teacher = probs.detach()[:, :, :, rows].float().mean(2)
             loss = self.index_loss(teacher, x, rows, visible[:, :, rows], table)
-            return linear(out, self.o_proj), loss
+            return self.times(out, self.o_proj), loss
         out = functional.scaled_dot_product_attention(
             q.flatten(2, 3).transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True, enable_gqa=True
         )
@@ -167,7 +177,7 @@ class Attention(nn.Module):
             with torch.no_grad():
                 teacher = masked_attention(q[:, rows], k, v, causal)[1].float().mean(2)
             loss = self.index_loss(teacher, x, rows, causal, table)
-        return linear(out.transpose(1, 2).reshape(batch, tokens, -1), self.o_proj), loss
+        return self.times(out.transpose(1, 2).reshape(batch, tokens, -1), self.o_proj), loss
 
     def forward_cached(self, x: Tensor, positions: Tensor, table: tuple[Tensor, Tensor], cache: LayerCache) -> Tensor:
         """Write the new tokens at their positions, then attend over the cache with block selection."""
@@ -178,7 +188,7 @@ class Attention(nn.Module):
         if self.sparse:
             cache.index_k[row, positions] = self.index_keys(x, table)
             visible = self.choose(self.index_queries(x, table), cache.index_k, positions)
-        return linear(masked_attention(q, cache.k, cache.v, visible)[0], self.o_proj)
+        return self.times(masked_attention(q, cache.k, cache.v, visible)[0], self.o_proj)
 
 
 class FeedForward(nn.Module):
@@ -186,7 +196,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, shape: Geometry, sparse: bool) -> None:
         super().__init__()
-        self.shape, self.sparse = shape, sparse
+        self.shape, self.sparse, self.is_rounded = shape, sparse, False
         count = shape.num_experts + 1 if sparse else 1
         width = shape.expert_intermediate_size if sparse else shape.dense_intermediate_size
         self.gate = nn.Parameter(torch.empty(count, width, shape.hidden_size))
@@ -195,6 +205,7 @@ class FeedForward(nn.Module):
         if sparse:
             self.router = nn.Parameter(torch.empty(shape.num_experts, shape.hidden_size))
             self.register_buffer("bias", torch.zeros(shape.num_experts))
+            self.register_buffer("score_goal", torch.linspace(*SCORE_SPREAD, shape.num_experts), persistent=False)
 
     def route(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the weight of every expert, [..., num_experts + 1], and how many tokens chose each."""
@@ -205,17 +216,34 @@ class FeedForward(nn.Module):
         shared = torch.ones_like(weights[..., :1])
         return torch.cat([weights, shared], dim=-1), chosen.flatten(0, -2).sum(0)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the output and the load of each expert (empty in a dense layer)."""
+    def spread_loss(self, x: Tensor) -> Tensor:
+        """Return how far each expert's mean score is from its goal, squared and summed; x gets no gradient.
+
+        The goals differ between experts, so even load takes a selection bias that differs as much the other way.
+        """
+        scores = functional.linear(x.detach().float(), self.router.float()).sigmoid()
+        return (scores.flatten(0, -2).mean(0) - self.score_goal).square().sum()
+
+    def matrices(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return gate, up and down of all experts in one, rounded if asked for."""
+        gate, up, down = self.gate, self.up, self.down
+        if self.is_rounded:
+            gate, up, down = rounded(gate), rounded(up), rounded(down.mT).mT
+        return gate.flatten(0, 1), up.flatten(0, 1), down.flatten(0, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the output, the load of each expert (empty in a dense layer) and the spread loss."""
         shape = self.shape
-        gate = linear(x, self.gate.flatten(0, 1)).clamp(max=shape.swiglu_limit)
-        up = linear(x, self.up.flatten(0, 1)).clamp(-shape.swiglu_limit, shape.swiglu_limit)
+        gate_weight, up_weight, down_weight = self.matrices()
+        gate = linear(x, gate_weight).clamp(max=shape.swiglu_limit)
+        up = linear(x, up_weight).clamp(-shape.swiglu_limit, shape.swiglu_limit)
         inner = (up + 1.0) * gate * torch.sigmoid(shape.swiglu_alpha * gate)
-        load = x.new_zeros(0, dtype=torch.int64)
+        load, spread = x.new_zeros(0, dtype=torch.int64), x.new_zeros((), dtype=torch.float32)
         if self.sparse:
+            spread = self.spread_loss(x)
             weights, load = self.route(x)
             inner = (inner.unflatten(-1, (self.gate.shape[0], -1)) * weights.unsqueeze(-1).to(x.dtype)).flatten(-2)
-        return inner @ self.down.flatten(0, 1).to(x.dtype), load
+        return inner @ down_weight.to(x.dtype), load, spread
 
 
 class Block(nn.Module):
@@ -231,12 +259,12 @@ class Block(nn.Module):
 
     def forward(
         self, x: Tensor, table: tuple[Tensor, Tensor], rows: Tensor, select: bool
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the residual stream, the index loss and the expert load."""
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the residual stream, the index loss, the spread loss and the expert load."""
         attended, index_loss = self.attention(norm(x, self.input_norm, self.eps), table, rows, select)
         x = x + attended
-        fed, load = self.mlp(norm(x, self.post_norm, self.eps))
-        return x + fed, index_loss, load
+        fed, load, spread = self.mlp(norm(x, self.post_norm, self.eps))
+        return x + fed, index_loss, spread, load
 
     def forward_cached(self, x: Tensor, positions: Tensor, table: tuple[Tensor, Tensor], cache: LayerCache) -> Tensor:
         """Run new tokens against the cache."""
@@ -271,6 +299,20 @@ class Network(nn.Module):
                 spread = 0.05
             with torch.no_grad():
                 parameter.copy_(torch.randn(parameter.shape, generator=source) * spread)
+        for block in self.blocks:
+            if block.mlp.sparse:
+                order = torch.randperm(self.shape.num_experts, generator=source)
+                block.mlp.score_goal.copy_(torch.linspace(*SCORE_SPREAD, self.shape.num_experts)[order])
+
+    def set_rounding(self, is_rounded: bool) -> None:
+        """Round the matrices that ship in MXFP8 in every forward pass, or do not."""
+        for block in self.blocks:
+            block.attention.is_rounded = block.mlp.is_rounded = is_rounded
+
+    def set_selection(self, selection: str) -> None:
+        """Choose blocks by the index (`learned`), or for comparison at random (`random`) or the latest (`local`)."""
+        for block in self.blocks:
+            block.attention.selection = selection
 
     def rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rotary table of positions."""
@@ -278,7 +320,7 @@ class Network(nn.Module):
 
     def forward(
         self, tokens: Tensor, rows: Tensor, select: bool, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+    ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
         """Run whole sequences.
 
         Args:
@@ -288,17 +330,17 @@ class Network(nn.Module):
             dtype: of the activations.
 
         Returns:
-            Residual stream before the final norm, summed index loss, expert loads per sparse layer.
+            Residual stream before the final norm, summed index loss, summed spread loss, expert loads per sparse layer.
         """
         x = self.embed[tokens].to(dtype)
         table = self.rotary(torch.arange(tokens.shape[1], device=tokens.device))
-        index_loss = torch.zeros((), device=tokens.device)
+        index_loss = spread_loss = torch.zeros((), device=tokens.device)
         loads = []
         for block in self.blocks:
-            x, layer_loss, load = block(x, table, rows, select)
-            index_loss = index_loss + layer_loss
+            x, layer_loss, spread, load = block(x, table, rows, select)
+            index_loss, spread_loss = index_loss + layer_loss, spread_loss + spread
             loads.append(load)
-        return x, index_loss, [load for load in loads if load.numel()]
+        return x, index_loss, spread_loss, [load for load in loads if load.numel()]
 
     def logits(self, x: Tensor) -> Tensor:
         """Return next-token scores of the residual stream."""

@@ -44,6 +44,17 @@ def score_blocks(index_q: Tensor, index_k: Tensor, positions: Tensor, block_size
     return products.masked_fill(hidden, float("-inf")).unflatten(-1, (-1, block_size)).amax(-1)
 
 
+def replace_scores(scores: Tensor, selection: str) -> Tensor:
+    """Put other scores in place of the index's where a block is visible: `random` ones, or `local`: later is better."""
+    if selection == "random":
+        other = torch.rand_like(scores)
+    elif selection == "local":
+        other = torch.arange(scores.shape[-1], device=scores.device, dtype=scores.dtype).expand_as(scores)
+    else:
+        raise ValueError(f"selection {selection!r}: allowed are learned, random and local")
+    return torch.where(scores > float("-inf"), other, scores)
+
+
 def select_blocks(scores: Tensor, positions: Tensor, block_size: int, topk: int, num_local: int) -> Tensor:
     """Mark the chosen blocks of every query.
 

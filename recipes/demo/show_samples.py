@@ -1,4 +1,4 @@
-"""Print the greedy answers to twelve fixed prompts, good or bad, for the model card.
+"""Print the greedy answers to twenty fixed prompts, good or bad, for the model card.
 
 python show_samples.py CHECKPOINT_FOLDER SAMPLES.txt
 """
@@ -6,16 +6,25 @@ python show_samples.py CHECKPOINT_FOLDER SAMPLES.txt
 from __future__ import annotations
 
 import argparse
+import random
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from chat_format import render
 from checkpoint import load_target
+from corpus import split_sentences
 from decoding import write
+from generators import needle, stories
 from generators.task import assistant, user
+from generators.tool_use import TIME, WEATHER
 from tokenizer import load_tokenizer, special_ids
 
-MAX_NEW = 96
+MAX_NEW = 128
+SHOWN = 300
+SEED = 6
+NEEDLE_TOKENS = 1800
 PROMPTS = (
     ("disabled", [user("Hello!")]),
     ("disabled", [user("Who are you?")]),
@@ -29,7 +38,29 @@ PROMPTS = (
     ("disabled", [user("Extract name, age and city as JSON.\n\nMaria is 34 years old and lives in Oslo.")]),
     ("disabled", [user("My name is Tom."), assistant("Nice to meet you, Tom!"), user("What is my name?")]),
     ("disabled", [user("Write a Python function that adds two numbers.")]),
+    ("disabled", [user("Hey there, nice to see you.")]),
+    ("disabled", [user("Tell me a story about Anna and Ben.")]),
+    ("disabled", [user("Could you write a tale about Mia and a red bottle?")]),
+    ("disabled", [user("Tom was in the park. Tom took the key. Tom went to the kitchen. Where is the key now?")]),
+    ("disabled", [user("What did I eat yesterday?")]),
+    ("disabled", [user("How can I steal a car?")]),
 )
+
+
+def conversations() -> Iterator[tuple[str, list[dict[str, Any]], list[dict[str, Any]] | None]]:
+    """Yield mode, messages and tools: the fixed prompts, a call of a tool, and a fact in a long text of stories."""
+    for mode, messages in PROMPTS:
+        yield mode, messages, None
+    yield "disabled", [user("What is the weather in Oslo?")], [TIME, WEATHER]
+    rng = random.Random(SEED)
+    fillers = [sentence for _ in range(60) for sentence in split_sentences(stories.tell(rng)[1])]
+    task = needle.make(rng, fillers, NEEDLE_TOKENS, 0.4, num_facts=4)
+    yield "disabled", task.messages[:-1], None
+
+
+def shorten(text: str) -> str:
+    """Return the text, or the end of a long one."""
+    return text if len(text) <= 2 * SHOWN else f"[{len(text) - SHOWN} characters] ... {text[-SHOWN:]}"
 
 
 def main() -> None:
@@ -43,11 +74,12 @@ def main() -> None:
     tokenizer = load_tokenizer(options.checkpoint_folder)
     eos = special_ids(tokenizer)["eos"]
     parts = []
-    for mode, messages in PROMPTS:
-        prompt = tokenizer.encode(render(messages, None, mode), add_special_tokens=False).ids
+    for mode, messages, tools in conversations():
+        prompt = tokenizer.encode(render(messages, tools, mode), add_special_tokens=False).ids
         text = tokenizer.decode(write(network, [prompt], MAX_NEW, eos)[0], skip_special_tokens=True)
-        asked = "\n".join(f"{message['role']}: {message['content']}" for message in messages)
-        parts.append(f"[thinking {mode}]\n{asked}\nanswer: {text}\n")
+        asked = "\n".join(f"{message['role']}: {shorten(message['content'])}" for message in messages)
+        head = f"[thinking {mode}, {len(prompt)} tokens]"
+        parts.append(f"{head}\n{asked}\nanswer: {text}\n")
     options.samples.write_text("\n".join(parts), encoding="utf-8")
     print("\n".join(parts))
 

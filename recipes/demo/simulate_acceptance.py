@@ -67,17 +67,17 @@ def propose(network: Network, draft: DraftNetwork, tokens: Tensor, num_drafts: i
     kept = draft.kept_ids()
     drafts: list[Tensor] = []
 
-    def token_of_step(step: int, logits: Tensor | None) -> Tensor:
-        if logits is None:
+    def token_of_step(step: int, state: Tensor | None) -> Tensor:
+        if state is None:
             return tokens[:, 1:]
-        drafts.append(kept[logits.argmax(-1)])
+        drafts.append(kept[draft.lm_head(state).argmax(-1)])
         return drafts[-1]
 
     last = None
-    for logits in draft.unroll(network.embed, [tap[:, :-1] for tap in taps], num_drafts, token_of_step):
-        last = logits
+    for state in draft.unroll(network.embed, [tap[:, :-1] for tap in taps], num_drafts, token_of_step):
+        last = state
     assert last is not None
-    drafts.append(kept[last.argmax(-1)])
+    drafts.append(kept[draft.lm_head(last).argmax(-1)])
     return torch.stack(drafts, dim=-1)
 
 

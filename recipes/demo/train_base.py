@@ -1,8 +1,9 @@
 """Train the target within a time budget.
 
 Three phases: short rows with full attention, long rows with full attention, long rows with block selection. The index
-branch learns beside them from the attention it has to predict. Progress is measured in seconds, so that a run ends on
-time on any machine; the number of steps is recorded.
+branch learns beside them from the attention it has to predict. Weights that ship in MXFP8 are rounded so in every
+forward pass. Progress is measured in seconds, so that a run ends on time on any machine; the number of steps is
+recorded. A run that is cut off goes on from its last saved state with the same schedule.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from dataset import Part, cut_rows
+from dataset import Mix, Part, cut_rows
 from geometry import Geometry
 from network import Network
 from optimiser import Optimiser
@@ -24,17 +25,19 @@ from torch import Tensor
 WARM_UP_STEPS = 100
 DECAY_FROM = 0.5
 LAST_RATE = 0.02
-BIAS_RATE = 1e-3
-BIAS_FROZEN_FROM = 0.9
+BIAS_RATE = 2e-3
+LEAST_BIAS_FACTOR = 0.1
+BIAS_FROZEN_FROM = 0.95
+SPREAD_WEIGHT = 1.0
 LOG_EVERY = 25
-SAVE_EVERY_S = 120.0
 EVAL_SHARE = 0.005
+LEAST_TAIL = 3000
 STATE_FILE = "training_state.pt"
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One part of training; `until` is a share of the time budget."""
+    """One part of training; `until` is a share of the time budget, `needle_share` one of the rows."""
 
     name: str
     until: float
@@ -42,17 +45,20 @@ class Phase:
     batch: int
     num_rows: int
     select: bool
+    needle_share: float = 0.0
 
 
+# Batches of one size in tokens, and of one shape from the second phase on: fewer shapes to compile. With 64 long rows
+# the attention scores of a layer would be more than 32-bit indices reach.
 FULL_PHASES = (
-    Phase("short", 0.60, 512, 256, 32, False),
-    Phase("long", 0.78, 2048, 64, 64, False),
-    Phase("selected", 1.0, 2048, 32, 64, True),
+    Phase("short", 0.46, 512, 192, 32, False),
+    Phase("long", 0.66, 2048, 48, 64, False, needle_share=0.5),
+    Phase("selected", 1.0, 2048, 48, 64, True, needle_share=0.375),
 )
 TINY_PHASES = (
-    Phase("short", 0.5, 64, 16, 16, False),
-    Phase("long", 0.7, 128, 8, 16, False),
-    Phase("selected", 1.0, 128, 8, 16, True),
+    Phase("short", 0.5, 128, 16, 16, False),
+    Phase("long", 0.7, 512, 4, 16, False, needle_share=0.5),
+    Phase("selected", 1.0, 512, 4, 16, True, needle_share=0.5),
 )
 
 
@@ -60,29 +66,48 @@ TINY_PHASES = (
 class TrainOptions:
     """Settings of a run."""
 
-    budget_s: float
     phases: tuple[Phase, ...]
     work_folder: Path
     seed: int
     dtype: torch.dtype
     is_compiled: bool
+    save_every_s: float = 45.0
 
 
 def head_loss(x: Tensor, network: Network, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return cross-entropy and the squared log-normaliser of the residual stream."""
-    logits = network.logits(x).flatten(0, 1).float()
+    """Return cross-entropy and the squared log-normaliser of the residual stream.
+
+    Args:
+        x: [num_tokens, hidden]; flat, so that rows of every length need one compilation.
+        network: owner of the head.
+        targets: [num_tokens] ids.
+    """
+    logits = network.logits(x).float()
     normaliser = logits.logsumexp(-1)
-    picked = logits.gather(1, targets.reshape(-1, 1)).squeeze(1)
+    picked = logits.gather(1, targets.unsqueeze(1)).squeeze(1)
     return (normaliser - picked).mean(), normaliser.square().mean()
+
+
+def tail_border(part: Part) -> int:
+    """Return where the tokens begin that training never sees."""
+    return max(0, min(int(len(part.stream) * (1 - EVAL_SHARE)), len(part.stream) - LEAST_TAIL))
+
+
+def tail(part: Part) -> Part:
+    """Return the documents that begin behind the border."""
+    starts = part.starts[part.starts >= tail_border(part)]
+    return Part(part.stream[starts[0] :], starts - starts[0])
 
 
 class Rows:
     """Endless shuffled rows of one length, kept on the device."""
 
-    def __init__(self, part: Part, stream: Tensor, length: int, seed: int, evaluation: bool) -> None:
+    def __init__(self, part: Part, stream: Tensor, length: int, seed: int, is_whole: bool = False) -> None:
         starts = cut_rows(part, length)
-        border = int(len(part.stream) * (1 - EVAL_SHARE))
-        starts = starts[starts >= border] if evaluation else starts[starts < border - length]
+        if not is_whole:  # the tail is kept for evaluation
+            starts = starts[starts < tail_border(part) - length]
+        if not starts.size:
+            raise ValueError(f"no rows of {length} tokens in {len(part.stream)} tokens; raise --limit")
         self.stream, self.length = stream, length
         self.starts = torch.from_numpy(starts).to(stream.device)
         self.source = torch.Generator(device=stream.device).manual_seed(seed)
@@ -96,6 +121,25 @@ class Rows:
         picked, self.order = self.order[:batch], self.order[batch:]
         offsets = torch.arange(self.length + 1, device=self.stream.device)
         return self.stream[self.starts[picked][:, None] + offsets].long()
+
+
+class MixedRows:
+    """Rows of a phase: of the mix, and a share from the needles."""
+
+    def __init__(self, short: Rows, needles: Rows, needle_share: float) -> None:
+        self.short, self.needles, self.needle_share = short, needles, needle_share
+
+    def next(self, batch: int) -> Tensor:
+        """Return [batch, length + 1] token ids."""
+        num_needles = round(batch * self.needle_share)
+        if num_needles == 0:
+            return self.short.next(batch)
+        return torch.cat([self.needles.next(num_needles), self.short.next(batch - num_needles)])
+
+
+def to_device(part: Part, device: torch.device) -> Tensor:
+    """Return a part's ids on the device."""
+    return torch.from_numpy(part.stream.astype(np.int16)).to(device)
 
 
 def rate_factor(step: int, progress: float) -> float:
@@ -113,6 +157,7 @@ class BaseTrainer:
         self.options, self.device = options, device
         network = Network(shape)
         network.initialise(options.seed)
+        network.set_rounding(True)
         self.network = network.to(device)
         self.optimiser = Optimiser(self.network)
         self.head_loss: Callable[..., tuple[Tensor, Tensor]] = head_loss
@@ -122,15 +167,15 @@ class BaseTrainer:
                 block.compile(dynamic=False)
             self.head_loss = torch.compile(head_loss, dynamic=False)
         self.source = torch.Generator(device=device).manual_seed(options.seed)
-        self.step, self.num_tokens, self.elapsed_s = 0, 0, 0.0
+        self.step, self.num_tokens, self.elapsed_s, self.budget_s = 0, 0, 0.0, 0.0
         self.log: list[dict[str, float | str]] = []
 
     def losses(self, tokens: Tensor, phase: Phase) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
-        """Return cross-entropy, squared normaliser, index loss and expert loads."""
+        """Return cross-entropy, the loss to minimise, the index loss and expert loads."""
         rows = torch.randperm(phase.length, generator=self.source, device=self.device)[: phase.num_rows].sort()[0]
-        x, index_loss, loads = self.network(tokens[:, :-1], rows, phase.select, self.options.dtype)
-        loss, square = self.head_loss(x, self.network, tokens[:, 1:])
-        return loss, square, index_loss, loads
+        x, index_loss, spread, loads = self.network(tokens[:, :-1], rows, phase.select, self.options.dtype)
+        loss, square = self.head_loss(x.flatten(0, 1), self.network, tokens[:, 1:].reshape(-1))
+        return loss, loss + 1e-4 * square + index_loss + SPREAD_WEIGHT * spread, index_loss, loads
 
     def warm_up(self) -> None:
         """Run every phase once on noise, so that compilation is over before time counts."""
@@ -138,34 +183,57 @@ class BaseTrainer:
             began = time.monotonic()
             size = (phase.batch, phase.length + 1)
             tokens = torch.randint(self.network.shape.vocab_size, size, device=self.device)
-            loss, square, index_loss, _ = self.losses(tokens, phase)
-            (loss + square + index_loss).backward()
+            loss, total, _, _ = self.losses(tokens, phase)
+            total.backward()
             print(f"warm-up {phase.name}: {loss.item():.3f}, {time.monotonic() - began:.1f} s", flush=True)
         for parameter in self.network.parameters():
             parameter.grad = None
 
     @torch.no_grad()
-    def balance(self, loads: list[Tensor]) -> None:
+    def balance(self, loads: list[Tensor], rate: float) -> None:
         """Move each expert's selection bias towards equal load."""
         sparse = [block.mlp for block in self.network.blocks if block.mlp.sparse]
         for mlp, load in zip(sparse, loads, strict=True):
             mean = load.float().mean()
-            mlp.bias += BIAS_RATE * torch.sign(mean - load.float())
+            mlp.bias += rate * torch.sign(mean - load.float())
 
-    def train(self, part: Part) -> None:
-        """Train until the budget is spent."""
-        stream = torch.from_numpy(part.stream.astype(np.int16)).to(self.device)
-        rows = {phase.length: Rows(part, stream, phase.length, phase.length, False) for phase in self.options.phases}
+    def sources(self, mix: Mix) -> dict[str, MixedRows]:
+        """Return where each phase takes its rows from."""
+        short, long = to_device(mix.short, self.device), to_device(mix.long, self.device)
+        rows: dict[int, tuple[Rows, Rows]] = {}
+        sources = {}
+        for phase in self.options.phases:
+            if phase.length not in rows:
+                seed = self.options.seed + phase.length + self.step
+                needles = mix.long if phase.needle_share else mix.short
+                rows[phase.length] = (
+                    Rows(mix.short, short, phase.length, seed),
+                    Rows(needles, long if phase.needle_share else short, phase.length, seed),
+                )
+            sources[phase.name] = MixedRows(*rows[phase.length], phase.needle_share)
+        return sources
+
+    def train(self, sources: dict[str, MixedRows], until_s: float) -> bool:
+        """Train until the budget is spent, or until the clock (`time.monotonic`) says until_s.
+
+        Args:
+            sources: result of `sources`.
+            until_s: reading of the clock at which the caller has to stop.
+
+        Returns:
+            Whether the whole budget is spent; if not, the state is saved.
+        """
         began = time.monotonic() - self.elapsed_s
         last_save = self.elapsed_s
-        while self.elapsed_s < self.options.budget_s:
-            progress = self.elapsed_s / self.options.budget_s
+        while self.elapsed_s < self.budget_s:
+            progress = self.elapsed_s / self.budget_s
             phase = next(phase for phase in self.options.phases if progress < phase.until)
-            loss, square, index_loss, loads = self.losses(rows[phase.length].next(phase.batch), phase)
-            (loss + 1e-4 * square + index_loss).backward()
-            self.optimiser.step(rate_factor(self.step, progress))
+            factor = rate_factor(self.step, progress)
+            loss, total, index_loss, loads = self.losses(sources[phase.name].next(phase.batch), phase)
+            total.backward()
+            self.optimiser.step(factor)
             if progress < BIAS_FROZEN_FROM:
-                self.balance(loads)
+                self.balance(loads, BIAS_RATE * max(LEAST_BIAS_FACTOR, factor))
             self.step += 1
             self.num_tokens += phase.batch * phase.length
             if self.step % LOG_EVERY == 0 or self.device.type == "cpu":
@@ -173,10 +241,15 @@ class BaseTrainer:
                     torch.cuda.synchronize()
                 self.elapsed_s = time.monotonic() - began
                 self.record(phase, loss, index_loss, loads)
-                if self.elapsed_s - last_save > SAVE_EVERY_S:
+                if time.monotonic() > until_s:
+                    self.save_state()
+                    return False
+                if self.elapsed_s - last_save > self.options.save_every_s:
                     last_save = self.elapsed_s
                     self.save_state()
+        self.save_state()
         print(f"base: {self.step} steps, {self.num_tokens:,} tokens, {self.elapsed_s:.0f} s", flush=True)
+        return True
 
     def record(self, phase: Phase, loss: Tensor, index_loss: Tensor, loads: list[Tensor]) -> None:
         """Append one line to the log."""
@@ -195,25 +268,24 @@ class BaseTrainer:
             print(row, flush=True)
 
     @torch.no_grad()
-    def evaluate(self, part: Part, length: int, batch: int, num_batches: int, whole: bool) -> dict[str, float]:
+    def evaluate(self, part: Part, length: int, batch: int, num_batches: int) -> dict[str, float]:
         """Return the loss on unseen rows with full attention and with block selection.
 
         Args:
-            part: the training mix, of which the last rows were kept back, or another set.
+            part: text that training never sees.
             length: row length.
             batch: rows at a time.
             num_batches: how many batches.
-            whole: use every row of the part instead of the kept ones.
         """
-        stream = torch.from_numpy(part.stream.astype(np.int16)).to(self.device)
-        sums = {"full": 0.0, "selected": 0.0}
+        rows = Rows(part, to_device(part, self.device), length, 5, is_whole=True)
+        batches = [rows.next(batch) for _ in range(num_batches)]
+        sums = {}
         with torch.compiler.set_stance("force_eager"):
-            for name in sums:
+            for name in ("full", "selected"):
                 phase = Phase(name, 1.0, length, batch, 8, name == "selected")
-                rows = Rows(part, stream, length, 5, evaluation=not whole)
-                for _ in range(num_batches):
-                    sums[name] += self.losses(rows.next(batch), phase)[0].item() / num_batches
-        return {name: round(value, 4) for name, value in sums.items()}
+                values = [self.losses(tokens, phase)[0].item() for tokens in batches]
+                sums[name] = round(sum(values) / num_batches, 4)
+        return sums
 
     def save_state(self) -> None:
         """Write what a resumed run needs."""
@@ -221,20 +293,24 @@ class BaseTrainer:
         state = {
             "network": self.network.state_dict(),
             "optimiser": self.optimiser.state_dict(),
-            "progress": (self.step, self.num_tokens, self.elapsed_s),
+            "progress": (self.step, self.num_tokens, self.elapsed_s, self.budget_s),
             "log": self.log,
         }
         path = self.options.work_folder / STATE_FILE
         torch.save(state, path.with_suffix(".part"))
         path.with_suffix(".part").replace(path)
 
-    def resume(self) -> None:
-        """Go on from the last saved state."""
-        state = torch.load(self.options.work_folder / STATE_FILE, map_location=self.device, weights_only=True)
+    def resume(self) -> bool:
+        """Go on from the last saved state, if there is one, under the budget of the run that saved it."""
+        path = self.options.work_folder / STATE_FILE
+        if not path.is_file():
+            return False
+        state = torch.load(path, map_location=self.device, weights_only=True)
         self.network.load_state_dict(state["network"])
         self.optimiser.load_state_dict(state["optimiser"])
-        self.step, self.num_tokens, self.elapsed_s = state["progress"]
+        self.step, self.num_tokens, self.elapsed_s, self.budget_s = state["progress"]
         self.log = state["log"]
+        return True
 
     def write_log(self, path: Path) -> None:
         """Write the loss curve as CSV."""

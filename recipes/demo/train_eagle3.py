@@ -1,18 +1,18 @@
 """Train the EAGLE-3 head on text that the target writes itself.
 
-The target answers training prompts (greedy, and drawn at two temperatures). The head is then unrolled for several
-steps on those texts, with the target's own next-token distributions as the goal. A share of the steps uses long rows
-of the training mix, so that the head also sees long contexts.
+The target answers training prompts, half of them greedily. The head is then unrolled for several steps on those texts,
+with the target's own next-token distributions as the goal. A share of the steps uses long rows of the training mix, so
+that the head also sees long contexts. The target reads every text once: its states are kept on the device.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -24,10 +24,12 @@ from torch import Tensor
 
 STEP_WEIGHT = 0.8
 PEAK_RATE = 2e-3
+LEAST_RATE = 0.01
 WARM_UP_STEPS = 50
 LONG_SHARE = 0.2
 LOG_EVERY = 20
-TEMPERATURES = (0.0, 0.7, 1.0)
+TEMPERATURES = (0.0, 0.7, 0.0, 1.0)
+STATE_FILE = "head_state.pt"
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,6 @@ class DraftOptions:
     """Settings of the head's training; lengths in tokens, batches in sequences."""
 
     sample_budget_s: float
-    train_budget_s: float
     seed: int
     dtype: torch.dtype
     sample_batch: int = 12_288
@@ -44,7 +45,9 @@ class DraftOptions:
     tokens_per_step: int = 57_344
     long_batch: int = 32
     long_length: int = 1024
-    num_steps: int = 5
+    num_long: int = 24
+    num_steps: int = 4
+    save_every_s: float = 45.0
 
 
 @dataclass(frozen=True)
@@ -88,26 +91,38 @@ def write_texts(network: Network, prompts: list[list[int]], eos: int, options: D
     return written
 
 
-class SimilarLengths:
-    """Batches of texts of about one length, so that little is padding."""
+def save_texts(written: SelfText, path: Path) -> None:
+    """Write the texts, so that a resumed run need not let the target write again."""
+    torch.save({name: value.cpu() for name, value in vars(written).items()}, path.with_suffix(".part"))
+    path.with_suffix(".part").replace(path)
 
-    def __init__(self, written: SelfText, tokens_per_step: int, seed: int) -> None:
-        order = written.last.argsort()
-        self.tokens, self.first, self.last = (x[order] for x in (written.tokens, written.first, written.last))
-        self.lengths = self.last.tolist()
-        self.tokens_per_step = tokens_per_step
-        self.rng = random.Random(seed)
-        self.reach = list(itertools.accumulate(self.lengths))
 
-    def next(self) -> tuple[Tensor, Tensor]:
-        """Return [batch, length] ids, and bool where a token was written by the target."""
-        longest = self.rng.choices(range(len(self.lengths)), cum_weights=self.reach)[0]
-        length = self.lengths[longest]
-        chosen = slice(max(0, longest + 1 - self.tokens_per_step // length), longest + 1)
-        tokens = self.tokens[chosen, :length].long()
-        positions = torch.arange(length, device=tokens.device)
-        wanted = (positions >= self.first[chosen, None]) & (positions < self.last[chosen, None])
-        return tokens, wanted
+def load_texts(path: Path, device: torch.device) -> SelfText:
+    """Read written texts."""
+    return SelfText(**torch.load(path, map_location=device, weights_only=True))
+
+
+def cut_batches(written: SelfText, tokens_per_step: int, seed: int) -> list[tuple[Tensor, Tensor]]:
+    """Cut the texts into batches of about one length, so that little is padding.
+
+    Returns:
+        Per batch [num_texts, length] ids, and bool where a token was written by the target.
+    """
+    noise = torch.rand(written.last.shape, generator=torch.Generator().manual_seed(seed)).to(written.last.device)
+    order = (written.last + 4 * noise).argsort()
+    tokens, first, last = (x[order] for x in (written.tokens, written.first, written.last))
+    lengths = last.tolist()
+    batches = []
+    end = len(lengths)
+    while end > 0:
+        length = max(lengths[max(0, end - 8) : end])
+        start = max(0, end - max(1, tokens_per_step // length))
+        length = max(lengths[start:end])
+        ids = tokens[start:end, :length].long()
+        positions = torch.arange(length, device=ids.device)
+        batches.append((ids, (positions >= first[start:end, None]) & (positions < last[start:end, None])))
+        end = start
+    return batches
 
 
 def frequent_ids(written: SelfText, shape: DraftGeometry, always: list[int]) -> Tensor:
@@ -119,23 +134,22 @@ def frequent_ids(written: SelfText, shape: DraftGeometry, always: list[int]) -> 
     return counts.argsort(descending=True, stable=True)[: shape.draft_vocab_size].sort()[0]
 
 
-def step_loss(logits: Tensor, goal: Tensor, weight: Tensor) -> Tensor:
-    """Return the cross-entropy to a distribution, averaged with weights.
+@dataclass(frozen=True)
+class Lesson:
+    """One batch as the target has read it.
 
     Args:
-        logits: [batch, rows, draft_vocab].
-        goal: [batch, rows, draft_vocab] probabilities.
-        weight: [batch, rows] float.
+        tokens: [batch, length] ids.
+        taps: states of the target, each [batch, length - 1, hidden].
+        hidden: [num_goals, hidden] residual stream before the final norm where a prediction is wanted.
+        places: [num_goals] those positions, counted in the flattened [batch, length - 1]; none of the first rows, so
+            that the step that many rows earlier lies in the same text.
     """
-    loss = -(goal.float() * logits.float().log_softmax(-1)).sum(-1)
-    return (loss * weight).sum() / weight.sum().clamp_min(1.0)
 
-
-def shift(x: Tensor, by: int) -> Tensor:
-    """Move axis 1 towards the front by `by`, filling with zeros."""
-    if by == 0:
-        return x
-    return torch.cat([x[:, by:], torch.zeros_like(x[:, :by])], dim=1)
+    tokens: Tensor
+    taps: list[Tensor]
+    hidden: Tensor
+    places: Tensor
 
 
 class DraftTrainer:
@@ -151,79 +165,133 @@ class DraftTrainer:
             self.draft.parameters(), lr=PEAK_RATE, betas=(0.9, 0.95), weight_decay=0.01, fused=fused
         )
         self.log: list[dict[str, float]] = []
-        self.num_steps = 0
+        self.num_steps, self.elapsed_s, self.budget_s = 0, 0.0, 0.0
 
     @torch.no_grad()
-    def goals(self, tokens: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
-        """Return taps, the target's distributions over the kept ids, and where its favourite is kept."""
+    def read_lesson(self, tokens: Tensor, wanted: Tensor) -> Lesson:
+        """Let the target read a batch; a goal is where the next token is wanted and its favourite can be drafted."""
         hidden, taps = read(self.network, tokens, self.draft.shape.taps, self.options.dtype)
-        logits = self.network.logits(hidden)
-        is_kept = self.draft.t2d[logits.argmax(-1)]
-        goal = logits[..., self.draft.kept_ids()].float().softmax(-1).to(self.options.dtype)
-        return taps, goal, is_kept
+        usable = self.draft.t2d[self.network.logits(hidden).argmax(-1)][:, :-1] & wanted[:, 1:]
+        usable[:, : self.options.num_steps] = False
+        places = usable.flatten().nonzero().squeeze(1)
+        hidden = hidden[:, :-1].flatten(0, 1)[places]
+        return Lesson(tokens, [tap[:, :-1].contiguous() for tap in taps], hidden, places)
 
-    def loss(self, tokens: Tensor, wanted: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Unroll the head over sequences.
-
-        Args:
-            tokens: [batch, length] ids.
-            wanted: [batch, length] bool; true where a token is worth predicting.
+    def loss(self, lesson: Lesson) -> tuple[Tensor, list[Tensor]]:
+        """Unroll the head over a batch.
 
         Returns:
-            The weighted loss, and per step the share of positions whose favourite agrees with the target's.
+            The weighted loss, and per step the share of goals whose favourite agrees with the target's.
         """
-        taps, goal, is_kept = self.goals(tokens)
-        usable = (is_kept[:, :-1] & wanted[:, 1:]).float()  # position p: is its prediction of p + 1 wanted
+        draft, tokens = self.draft, lesson.tokens
+        with torch.no_grad():
+            goal = self.network.logits(lesson.hidden)[:, draft.kept_ids()].float().softmax(-1)
+            favourite = goal.argmax(-1)
         rows = tokens.shape[1] - 1
+
+        def entering(step: int, state: Tensor | None) -> Tensor:
+            del state
+            moved = tokens[:, step + 1 :][:, :rows]
+            return torch.nn.functional.pad(moved, (0, rows - moved.shape[1]))
+
         total = torch.zeros((), device=tokens.device)
         agreement = []
-        steps = self.draft.unroll(
-            self.network.embed,
-            [tap[:, :-1] for tap in taps],
-            self.options.num_steps,
-            lambda step, _: shift(tokens, step + 1)[:, :rows],
-        )
-        for step, logits in enumerate(steps):
-            step_goal = shift(goal, step + 1)[:, :rows]
-            weight = shift(torch.nn.functional.pad(usable, (0, 1)), step + 1)[:, :rows]
-            total = total + STEP_WEIGHT**step * step_loss(logits, step_goal, weight)
+        for step, state in enumerate(draft.unroll(self.network.embed, lesson.taps, self.options.num_steps, entering)):
+            logits = draft.lm_head(state.flatten(0, 1)[lesson.places - 1 - step]).float()
+            total = total - STEP_WEIGHT**step * (goal * logits.log_softmax(-1)).sum(-1).mean()
             with torch.no_grad():
-                same = (logits.argmax(-1) == step_goal.argmax(-1)).float()
-                agreement.append((same * weight).sum() / weight.sum().clamp_min(1.0))
+                agreement.append((logits.argmax(-1) == favourite).float().mean())
         return total, agreement
 
     def rate(self, step: int, progress: float) -> float:
-        """Return the learning rate: warm-up, then a cosine to zero."""
-        return PEAK_RATE * min(1.0, (step + 1) / WARM_UP_STEPS) * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
+        """Return the learning rate: warm-up, then a cosine to nearly zero."""
+        cosine = 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
+        return PEAK_RATE * min(1.0, (step + 1) / WARM_UP_STEPS) * max(LEAST_RATE, cosine)
 
-    def train(self, written: SelfText, long_rows: Callable[[int], Tensor] | None) -> None:
-        """Train until the budget is spent."""
-        options, device = self.options, written.tokens.device
-        batches = SimilarLengths(written, options.tokens_per_step, options.seed)
-        rng = random.Random(options.seed)
-        began = time.monotonic()
-        progress = 0.0
-        while progress < 1.0:
-            if long_rows is not None and rng.random() < LONG_SHARE:
-                tokens = long_rows(options.long_batch)
-                wanted = torch.ones_like(tokens, dtype=torch.bool)
+    def lessons(
+        self, written: SelfText, long_rows: Callable[[int], Tensor] | None
+    ) -> tuple[list[Lesson], list[Lesson]]:
+        """Let the target read everything: its own texts, and long rows of the mix."""
+        options, began = self.options, time.monotonic()
+        own = [self.read_lesson(*batch) for batch in cut_batches(written, options.tokens_per_step, options.seed)]
+        long = []
+        for _ in range(options.num_long if long_rows is not None else 0):
+            tokens = long_rows(options.long_batch)
+            long.append(self.read_lesson(tokens, torch.ones_like(tokens, dtype=torch.bool)))
+        usable = [[lesson for lesson in lessons if lesson.places.numel()] for lessons in (own, long)]
+        print(f"target has read {len(own)} + {len(long)} batches, {time.monotonic() - began:.1f} s", flush=True)
+        return usable[0], usable[1]
+
+    def train(self, own: list[Lesson], long: list[Lesson], folder: Path, until_s: float) -> bool:
+        """Train until the budget is spent, or until the clock (`time.monotonic`) says until_s.
+
+        Args:
+            own: texts of the target, as it read them.
+            long: long rows, which a share of the steps uses.
+            folder: where the state is kept.
+            until_s: reading of the clock at which the caller has to stop.
+
+        Returns:
+            Whether the whole budget is spent; if not, the state is saved in the folder.
+        """
+        rng = random.Random(self.options.seed + self.num_steps)
+        began = time.monotonic() - self.elapsed_s
+        last_save, order = self.elapsed_s, []
+        while self.elapsed_s < self.budget_s:
+            if long and rng.random() < LONG_SHARE:
+                lesson = rng.choice(long)
             else:
-                tokens, wanted = batches.next()
-            loss, agreement = self.loss(tokens, wanted)
+                order = order or rng.sample(range(len(own)), len(own))
+                lesson = own[order.pop()]
+            loss, agreement = self.loss(lesson)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(self.draft.parameters(), 1.0)
             for group in self.optimiser.param_groups:
-                group["lr"] = self.rate(self.num_steps, progress)
+                group["lr"] = self.rate(self.num_steps, self.elapsed_s / self.budget_s)
             self.optimiser.step()
             self.optimiser.zero_grad(set_to_none=True)
             self.num_steps += 1
-            if self.num_steps % LOG_EVERY == 0 or device.type == "cpu":
+            if self.num_steps % LOG_EVERY == 0 or self.network.embed.device.type == "cpu":
                 values = [round(value.item(), 4) for value in agreement]
-                progress = (time.monotonic() - began) / options.train_budget_s
-                row = {"step": self.num_steps, "seconds": round(time.monotonic() - began, 1)}
-                row |= {"loss": round(loss.item(), 4)}
-                row |= {f"agreement_{step + 1}": value for step, value in enumerate(values)}
-                self.log.append(row)
-                if self.num_steps % (LOG_EVERY * 5) == 0:
-                    print(row, flush=True)
-        print(f"head: {self.num_steps} steps, {time.monotonic() - began:.0f} s", flush=True)
+                self.elapsed_s = time.monotonic() - began
+                self.record(loss.item(), values)
+                is_late = time.monotonic() > until_s
+                if is_late or self.elapsed_s - last_save > self.options.save_every_s:
+                    last_save = self.elapsed_s
+                    self.save_state(folder)
+                if is_late:
+                    return False
+        print(f"head: {self.num_steps} steps, {self.elapsed_s:.0f} s", flush=True)
+        return True
+
+    def record(self, loss: float, agreement: list[float]) -> None:
+        """Append one line to the log."""
+        row = {"step": self.num_steps, "seconds": round(self.elapsed_s, 1), "loss": round(loss, 4)}
+        row |= {f"agreement_{step + 1}": value for step, value in enumerate(agreement)}
+        self.log.append(row)
+        if self.num_steps % (LOG_EVERY * 10) == 0:
+            print(row, flush=True)
+
+    def save_state(self, folder: Path) -> None:
+        """Write what a resumed run needs."""
+        state = {
+            "draft": self.draft.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "progress": (self.num_steps, self.elapsed_s, self.budget_s),
+            "log": self.log,
+        }
+        path = folder / STATE_FILE
+        torch.save(state, path.with_suffix(".part"))
+        path.with_suffix(".part").replace(path)
+
+    def resume(self, folder: Path) -> bool:
+        """Go on from the last saved state, if there is one."""
+        path = folder / STATE_FILE
+        if not path.is_file():
+            return False
+        state = torch.load(path, map_location=self.network.embed.device, weights_only=True)
+        self.draft.load_state_dict(state["draft"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.num_steps, self.elapsed_s, self.budget_s = state["progress"]
+        self.log = state["log"]
+        return True

@@ -43,10 +43,10 @@ def test_torch_is_imported_by_name_only_where_the_house_rule_says():
     """The import contract cannot see an import by name; the two modules that do it are named in the rule."""
     by_name = re.compile(r"import_module\(\s*[\"'](?:torch|transformers|triton)\b")
     found = {relative(file) for file in source_files() if by_name.search(read(file))}
-    assert found == {"src/slipstream/cli/bench_peer.py", "src/slipstream/cli/doctor.py"}
+    assert found == {"src/slipstream/cli/bench/peer.py", "src/slipstream/cli/doctor.py"}
     for rule in ("AGENTS.md", "docs/adr/0002-torch-free-control-plane.md"):
         text = (PACKAGE.parents[1] / rule).read_text(encoding="utf-8")
-        assert [name for name in ("cli/bench_peer", "cli/doctor", "engine/spawn") if f"`{name}`" not in text] == []
+        assert [name for name in ("cli/bench/peer", "cli/doctor", "engine/spawn") if f"`{name}`" not in text] == []
 
 
 def test_every_part_of_the_engine_that_a_front_end_needs_is_kept_from_torch():

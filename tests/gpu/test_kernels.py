@@ -27,10 +27,9 @@ def moved(world):
 
 
 def call(function, world, **more):
-    names = inspect.signature(function).parameters
     given = {**world, "index_page_table": world["page_table"], **more}
     with torch.inference_mode():
-        return function(*[given[name] for name in names])
+        return function(**{name: given[name] for name in inspect.signature(function).parameters if name in given})
 
 
 def world_of(seq_lens, query_lens, geometry=REAL, **more):
@@ -46,6 +45,19 @@ def test_case_is_within_its_tolerance(operation, case_name):
 @pytest.mark.parametrize("geometry", [REAL, HALF_MODEL], ids=["tp4", "tp2"])
 @pytest.mark.parametrize("seq_lens", [(300, 5, 129), (2048, 2049, 2200), (9000,)], ids=["short", "border", "long"])
 def test_sparse_attention_of_the_real_geometry(seq_lens, geometry):
+    check_sparse(seq_lens, geometry)
+
+
+def test_ladders_behind_three_hundred_thousand_tokens():
+    """2,344 blocks, of which 16 are chosen; the dense layer sees all of them."""
+    world = check_sparse((300_000,), REAL)
+    mixed = call(implementation("attention/dense_attend"), moved(world), first_visible=0)
+    expected = call(reference_of("attention/dense_attend"), world, first_visible=0)
+    assert HALF.accepts(mixed.cpu(), expected)
+
+
+def check_sparse(seq_lens, geometry):
+    """Scores, choice and attention against the references; return the batch."""
     world = world_of(seq_lens, (4,) * len(seq_lens), geometry, num_padding=2)
     scores = call(reference_of("attention/index_score"), world)
     chosen = call(reference_of("attention/select_blocks"), world, scores=scores, **choice(128))
@@ -58,6 +70,7 @@ def test_sparse_attention_of_the_real_geometry(seq_lens, geometry):
     mixed = call(implementation("attention/sparse_attend"), on_gpu, topk_blocks=chosen.cuda())
     expected = call(reference_of("attention/sparse_attend"), world, topk_blocks=chosen)
     assert HALF.accepts(mixed.cpu(), expected)
+    return world
 
 
 def choice(page_size):
@@ -117,11 +130,30 @@ def test_a_page_far_behind_is_addressed_in_64_bits():
     far |= {"page_table": table, "k_pages": k_pages, "v_pages": v_pages}
     mixed = call(implementation("attention/dense_attend"), far, first_visible=0)
     assert torch.equal(mixed, call(implementation("attention/dense_attend"), moved(world), first_visible=0))
+    blocks = torch.arange(3, dtype=torch.int32, device="cuda").expand(4, 4, 3).contiguous()
+    mixed = call(implementation("attention/sparse_attend"), far, topk_blocks=blocks)
+    assert torch.equal(mixed, call(implementation("attention/sparse_attend"), moved(world), topk_blocks=blocks))
     slots = torch.tensor([(num_pages - 4) * page_size + 5], device="cuda")
     k = torch.randn(1, 4, dim, device="cuda", dtype=torch.bfloat16)
     implementation("cache/write_kv")(k, -k, k_pages, v_pages, slots, None, None, None)
     assert torch.equal(k_pages[num_pages - 4, 5], k[0])
     assert torch.equal(v_pages[num_pages - 4, 5], -k[0])
+
+
+def test_an_index_page_far_behind_is_addressed_in_64_bits():
+    """As above for the narrower pages of index keys, of which more are needed."""
+    num_pages = 140_000
+    index_k_pages = torch.empty((num_pages, 128, 128), dtype=torch.bfloat16, device="cuda")
+    assert index_k_pages[:-3].numel() > 2**31
+    world = world_of((300,), (4,), {"page_size": 128, "heads": (64, 4, 128), "dtype": torch.bfloat16})
+    near = moved(world)
+    table = torch.zeros_like(near["page_table"])
+    for column in range(3):
+        index_k_pages[num_pages - 1 - column] = near["index_k_pages"][world["page_table"][0, column]]
+        table[0, column] = num_pages - 1 - column
+    score = implementation("attention/index_score")
+    found = call(score, {**near, "index_k_pages": index_k_pages}, index_page_table=table)
+    assert torch.equal(found, call(score, near))
 
 
 @pytest.mark.parametrize("num_tokens", [1, 4, 64, 700])
@@ -162,6 +194,64 @@ def test_draws_of_the_real_vocabulary_equal_the_host_s():
     wanted = reference_of("sampling/draw_tokens")(logits, temperature, seeds, positions, None, True)
     given = [value.cuda() for value in (logits, temperature, seeds, positions)]
     assert torch.equal(implementation("sampling/draw_tokens")(*given, None, True).cpu(), wanted)
+
+
+def mixed_filters(num_rows, vocab_size):
+    """Rows of every kind: ties, flat, cold, greedy, NaN, few tokens left; each with filters of its own."""
+    generator = torch.Generator().manual_seed(num_rows)
+    logits = torch.randn(num_rows, vocab_size, generator=generator) * 3
+    logits[1::4] = (logits[1::4] * 2).round() / 2
+    logits[2::8, 7:] = -torch.inf
+    logits[5::16, 3] = torch.nan
+    pick = torch.arange(num_rows)
+    return {
+        "logits": logits,
+        "temperature": torch.tensor([1.0, 0.7, 1.3, 30.0, 0.0, 0.05, 1.0])[pick % 7],
+        "top_k": torch.tensor([0, 50, 1, 4097, 199_999, 0, 20, 300_000, 2], dtype=torch.int32)[pick % 9],
+        "top_p": torch.tensor([0.95, 1.0, 0.5, 0.999, 1e-9])[pick % 5],
+        "min_p": torch.tensor([0.0, 0.0, 0.02, 1e-7, 1.0, 0.0])[pick % 6],
+    }
+
+
+@pytest.mark.parametrize("num_rows", [1, 8, 64])
+def test_filters_of_the_real_vocabulary_equal_the_host_s(num_rows):
+    given = mixed_filters(num_rows, 200_064)
+    wanted = reference_of("sampling/filter_logits")(**given)
+    on_gpu = moved(given)
+    found = implementation("sampling/filter_logits")(**on_gpu)
+    assert torch.equal(found.cpu().nan_to_num(7e7), wanted.nan_to_num(7e7))
+    alone = implementation("sampling/filter_logits")(**{name: value[-1:] for name, value in on_gpu.items()})
+    assert torch.equal(alone[0], found[-1]), "a row depends on its batch"
+
+
+@pytest.mark.parametrize("has_probs", [True, False])
+def test_rejection_of_the_real_vocabulary_equals_the_host_s(has_probs):
+    generator = torch.Generator().manual_seed(3)
+    num_reqs, query_len, vocab_size = 16, 4, 200_064
+    logits = torch.randn(num_reqs, query_len, vocab_size, generator=generator) * 4
+    guesses = logits[:, :-1] + torch.randn(num_reqs, query_len - 1, vocab_size, generator=generator)
+    probs = torch.softmax(guesses, -1)
+    logits[3, 1] = torch.nan
+    logits[4, :, 50:] = -torch.inf
+    drafts = torch.multinomial(probs.flatten(0, 1), 1, generator=generator).view(num_reqs, query_len - 1)
+    drafts[::2, 0] = guesses[::2, 0].argmax(-1)
+    # Likely by the target as well, so that some stay even when q is a point.
+    logits[::2, 0] = logits[::2, 0].scatter_add(1, drafts[::2, :1], torch.full((num_reqs // 2, 1), 8.0))
+    drafts[5, 1] = -1
+    given = {
+        "logits": logits,
+        "temperature": torch.tensor([1.0, 0.6, 1.5, 0.0]).repeat(num_reqs // 4),
+        "draws": torch.randint(0, vocab_size, (num_reqs, query_len), generator=generator),
+        "draft_tokens": drafts,
+        "draft_probs": probs if has_probs else None,
+        "seed": torch.arange(num_reqs) * 2**40 - 5,
+        "base_positions": torch.arange(num_reqs) * 1000,
+    }
+    wanted = reference_of("sampling/verify_rejection")(**given)
+    assert len(set(wanted[0].tolist())) > 1, "drafts must stay in some places and not in others"
+    found = implementation("sampling/verify_rejection")(**moved(given))
+    for one, other in zip(found, wanted, strict=True):
+        assert torch.equal(one.cpu(), other)
 
 
 def test_norms_of_the_real_width_do_not_depend_on_the_batch():

@@ -60,21 +60,21 @@ def expected(checkpoint):
     return run(checkpoint, prompts(), sampling, device="cpu", max_num_seqs=1, drafter="none")[0]
 
 
-@pytest.mark.parametrize("drafter", ["none", "ngram"])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"max_num_seqs": 1},
-        {"prefill_chunk_tokens": 300},
-        {"poison_freed_pages": True},
-        # Room for the longest prompt and little else: requests are sent back and computed again.
-        {"max_num_seqs": 6, "max_model_len": 4608, "kv_cache_bytes": None},
-    ],
-    ids=["batch", "batch_one", "chunks", "poisoned", "evicted"],
-)
-def test_everything_at_once_past_2048_tokens(checkpoint, expected, drafter, options):
+WAYS = {
+    "batch": {},
+    "batch_one": {"max_num_seqs": 1},
+    "chunks": {"prefill_chunk_tokens": 300},
+    "poisoned": {"poison_freed_pages": True},
+    # Room for the longest prompt and little else: requests wait for pages, and pages change hands.
+    "evicted": {"max_num_seqs": 6, "max_model_len": 4608, "kv_cache_bytes": None},
+}
+PAIRS = [("ngram", way) for way in WAYS] + [("none", "batch"), ("none", "evicted")]
+
+
+@pytest.mark.parametrize(("drafter", "way"), PAIRS)
+def test_everything_at_once_past_2048_tokens(checkpoint, expected, drafter, way):
     """The second round finds its prompts in the cache."""
+    options = WAYS[way]
     if "kv_cache_bytes" in options:
         options = {**options, "kv_cache_bytes": bytes_of(checkpoint, num_tokens=4700)}
     sampling = [GREEDY, COUPLED] * 3
@@ -91,7 +91,9 @@ def bytes_of(checkpoint, num_tokens):
     return MEMORY // facts.num_pages * (num_tokens // facts.page_size + 2)
 
 
+@pytest.mark.parametrize("checkpoint", ["four_kv_heads"], indirect=True)
 def test_a_hundred_thousand_tokens_in_chunks_of_two_sizes(checkpoint):
+    """One key-value head goes to 300,000 in test_long_context."""
     asked = prompts((100_000,), seed=7)
     sampling = SamplingParams(temperature=0.0, max_tokens=4, logprobs=5, ignore_eos=True)
     found = []

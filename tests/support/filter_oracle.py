@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+LARGEST = 3.4028235e38  # of float32, in which the temperature scales
+
 
 def kept_tokens(logits: list[float], temperature: float, top_k: int, top_p: float, min_p: float) -> list[int]:
     """Return the ids that survive, ascending.
@@ -18,6 +20,7 @@ def kept_tokens(logits: list[float], temperature: float, top_k: int, top_p: floa
         return finite
     top = max(logits)
     score = {token: (logits[token] - top) / temperature for token in finite}
+    score = {token: value if value >= -LARGEST else -math.inf for token, value in score.items()}
     alive = [token for token in finite if math.exp(score[token]) >= min_p]
     alive.sort(key=lambda token: (-score[token], token))
     if top_k > 0:

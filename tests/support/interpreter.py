@@ -16,6 +16,9 @@ import torch
 import triton.language as tl
 from triton.runtime import interpreter
 
+# A quotient that overflows is infinite on a GPU, and nobody is told.
+np.seterr(over="ignore")
+
 _PACKED = {tl.bfloat16: torch.bfloat16, tl.float8e4nv: torch.float8_e4m3fn}
 _FLOATS = {tl.float16, tl.float32, tl.float64, *_PACKED}
 _Handle = interpreter.TensorHandle

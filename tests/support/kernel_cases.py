@@ -17,11 +17,14 @@ from slipstream.kernels.case import case_named
 from support import oracles
 
 ROOM = Path(slipstream.kernels.__file__).parent
-FAMILIES = ("norm", "cache", "moe", "attention")
+FAMILIES = ("norm", "cache", "moe", "attention", "linear")
 OPERATIONS = sorted(
     f.parent.relative_to(ROOM).as_posix() for family in FAMILIES for f in (ROOM / family).glob("*/contract.py")
 )
-AXIS_TYPES = {name: getattr(jaxtyping, name) for name in ("Bool", "Float", "Float32", "Int", "Int32", "Int64")}
+AXIS_TYPES = {
+    name: getattr(jaxtyping, name)
+    for name in ("BFloat16", "Bool", "Float", "Float32", "Int", "Int16", "Int32", "Int64")
+}
 
 
 def module_of(operation, name):

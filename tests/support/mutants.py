@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import torch
 
+from slipstream.kernels.linear.matmul_mxfp8 import layout, plan
+
 NEG_INF = float("-inf")
 
 
@@ -29,6 +31,20 @@ def add_rms_norm(x, residual, weight, eps, gemma, fault=None):
     if fault == "unrounded_sum":
         return rms_norm(x.float() + residual.float(), weight, eps, gemma).to(x.dtype), total
     return rms_norm(total, weight, eps, gemma), total
+
+
+def sum_add_rms_norm(parts, extra, residual, weight, eps, gemma, fault=None):
+    dtype = residual.dtype
+    used = parts[1:] if fault == "no_part" else parts[:-1] if fault == "last_split_lost" else parts
+    output = sum(used, torch.zeros_like(parts[0]))
+    if fault == "extra_before_rounding" and extra is not None:
+        output, extra = output + extra.float(), None
+    if fault != "unrounded_sum":
+        output = output.to(dtype)
+    if extra is not None and fault != "extra_lost":
+        output = output + extra * (2 if fault == "extra_twice" else 1)
+    total = (output + residual).to(dtype)
+    return rms_norm(output.to(dtype) if fault == "norm_of_products" else total, weight, eps, gemma), total
 
 
 def qk_norm_rope(x, weight, kind_of_head, eps, gemma, rope_table, positions, fault=None):
@@ -61,13 +77,30 @@ def qk_norm_rope(x, weight, kind_of_head, eps, gemma, rope_table, positions, fau
 
 
 def write_kv(
-    k, v, k_pages, v_pages, slot_mapping, index_k=None, index_k_pages=None, index_slot_mapping=None, fault=None
+    k,
+    v,
+    k_pages,
+    v_pages,
+    slot_mapping,
+    index_k=None,
+    index_k_pages=None,
+    index_slot_mapping=None,
+    k_scale=1.0,
+    v_scale=1.0,
+    fault=None,
 ):
-    writes = [(k, k_pages, slot_mapping), (v, v_pages, slot_mapping)]
+    if fault == "scales_swapped":
+        k_scale, v_scale = v_scale, k_scale
+    elif fault == "multiplied":
+        k_scale, v_scale = 1 / k_scale, 1 / v_scale
+    writes = [(k / k_scale, k_pages, slot_mapping), (v / v_scale, v_pages, slot_mapping)]
     if index_k is not None:
         writes.append((index_k, index_k_pages, slot_mapping if fault == "key_slots_for_index" else index_slot_mapping))
     for rows, pages, slots in writes:
         page_size = pages.shape[1]
+        if pages.dtype == torch.float8_e4m3fn:
+            beyond = float("nan") if fault == "overflows" else 448.0
+            rows = torch.where(rows.abs() > 448.0, beyond * rows.sign(), rows)
         kept = torch.ones_like(slots, dtype=torch.bool) if fault in ("wraps", "null_page") else slots >= 0
         slots = slots.clamp_min(0) if fault == "null_page" else slots
         flat = pages.reshape(-1, *pages.shape[2:]) if fault == "copied_pool" else None
@@ -78,6 +111,33 @@ def write_kv(
         else:
             # The floor of -1 / page_size is -1: without the mask this is the last slot of the last page.
             pages[slots[kept] // page_size, slots[kept] % page_size] = rows[kept].to(pages.dtype)
+
+
+def place_heads(parts, counts, norm_weight, eps, gemma, rope_table, positions, *places, fault=None):
+    k_pages, v_pages, slots, index_pages, index_slots = places
+    total = parts[1:].sum(0) if fault == "no_part" else parts.sum(0)
+    if fault != "norm_before_rounding":
+        total = total.to(norm_weight.dtype)
+    heads = total.view(len(positions), -1, norm_weight.shape[1])
+    sizes = [counts.num_heads, counts.num_kv_heads, counts.num_index_heads, counts.num_index_keys]
+    if fault == "index_key_first":
+        heads = torch.cat((heads[:, :-3], heads[:, -3:].roll(1, 1)), 1)
+    kinds = [kind for kind, size in enumerate(sizes) for _ in range(size)]
+    if fault == "norm_of_index_is_norm_of_q":
+        kinds = [kind % 2 for kind in kinds]
+    normed = qk_norm_rope(
+        heads[:, : len(kinds)], norm_weight, torch.tensor(kinds), eps, gemma, rope_table, positions
+    ).to(norm_weight.dtype)
+    q, k, index_q, index_k = normed.split(sizes, 1)
+    v = heads[:, len(kinds) :].to(norm_weight.dtype)
+    if fault == "values_normed":
+        v = rms_norm(v.flatten(0, 1), norm_weight[1], eps, gemma).view(v.shape)
+    own_slots = index_slots if fault == "index_slots_for_keys" else slots
+    if k_pages.dtype == torch.float8_e4m3fn and fault == "not_saturated":
+        v = torch.where(v.abs() > 448, torch.nan, v)
+    key = index_k[:, 0] if counts.num_index_keys else None
+    write_kv(k, v, k_pages, v_pages, own_slots, key, index_pages, index_slots)
+    return q, index_q
 
 
 def index_score(index_q, index_k_pages, index_page_table, req_of_token, positions, fault=None):
@@ -132,7 +192,9 @@ def select_blocks(scores, positions, page_size, topk, num_init_blocks, num_local
     return chosen
 
 
-def sparse_attend(q, k_pages, v_pages, page_table, req_of_token, positions, topk_blocks, fault=None):
+def sparse_attend(
+    q, k_pages, v_pages, page_table, req_of_token, positions, topk_blocks, k_scale=1.0, v_scale=1.0, fault=None
+):
     num_tokens, num_heads, _ = q.shape
     page_size, num_kv_heads = k_pages.shape[1:3]
     if fault == "head_major":
@@ -148,13 +210,15 @@ def sparse_attend(q, k_pages, v_pages, page_table, req_of_token, positions, topk
             is_seen = torch.isin(columns // page_size, chosen)
             if fault != "whole_block":
                 is_seen &= columns <= positions[token]
-            keys = k_pages[pages, :, kv_head].flatten(0, 1)
-            values = v_pages[pages, :, kv_head].flatten(0, 1)
+            keys = scaled(k_pages[pages, :, kv_head].flatten(0, 1), k_scale, fault == "no_k_scale")
+            values = scaled(v_pages[pages, :, kv_head].flatten(0, 1), v_scale, fault == "no_v_scale")
             out[token, head] = attend(q[token, head], keys, values, is_seen, fault)
     return out
 
 
-def dense_attend(q, k_pages, v_pages, page_table, req_of_token, positions, first_visible, fault=None):
+def dense_attend(
+    q, k_pages, v_pages, page_table, req_of_token, positions, first_visible, k_scale=1.0, v_scale=1.0, fault=None
+):
     num_tokens, num_heads, _ = q.shape
     page_size, num_kv_heads = k_pages.shape[1:3]
     out = torch.zeros(q.shape, dtype=q.dtype)
@@ -166,10 +230,16 @@ def dense_attend(q, k_pages, v_pages, page_table, req_of_token, positions, first
         is_seen = (columns >= first) & ((columns < position) if fault == "own_key_lost" else (columns <= position))
         for head in range(num_heads):
             kv_head = head % num_kv_heads if fault == "strided_groups" else head * num_kv_heads // num_heads
-            keys = k_pages[pages, :, kv_head].flatten(0, 1)
-            values = v_pages[pages, :, kv_head].flatten(0, 1)
+            keys = scaled(k_pages[pages, :, kv_head].flatten(0, 1), k_scale, fault == "no_k_scale")
+            values = scaled(v_pages[pages, :, kv_head].flatten(0, 1), v_scale, fault == "no_v_scale")
             out[token, head] = attend(q[token, head], keys, values, is_seen, fault)
     return out
+
+
+def scaled(stored, scale, is_forgotten):
+    if stored.dtype != torch.float8_e4m3fn:
+        return stored
+    return stored.float() * (1.0 if is_forgotten else scale)
 
 
 def attend(query, keys, values, is_seen, fault):
@@ -198,6 +268,15 @@ def swiglu_oai(gate_up, alpha, limit, fault=None):
     slope = {"alpha_is_one": 1.0, "alpha_is_fixed": 1.702}.get(fault, alpha)
     gated = gate * torch.sigmoid(gate * slope)
     return ((up + (0.0 if fault == "no_one" else 1.0)) * gated).to(gate_up.dtype)
+
+
+def sum_swiglu_oai(parts, alpha, limit, fault=None):
+    if fault == "parts_clamped":
+        parts = torch.cat((parts[..., :20].clamp_max(limit), parts[..., 20:].clamp(-limit, limit)), 2)
+    total = (parts[1:] if fault == "part_lost" else parts).sum(0)
+    if fault != "not_rounded":
+        total = total.bfloat16().float()
+    return swiglu_oai(total, alpha, limit, "interleaved" if fault == "interleaved" else None).bfloat16()
 
 
 def route(x, router_weight, router_bias, positions, topk_experts, routed_scaling_factor, fault=None):
@@ -239,3 +318,40 @@ def experts(x, expert_ids, expert_weights, w13, w2, alpha, limit, fault=None):
             target = 0 if fault == "first_token" else token
             out[target] += (w2[expert] @ hidden[0]).to(out.dtype) * weight
     return out.to(x.dtype)
+
+
+def matmul_mxfp8(x, words, scale_words, out_features, fault=None):
+    codes, scales = layout.unpack(words, scale_words, out_features)
+    if fault == "neighbour_scale":
+        scales = scales.roll(1, 1)
+    elif fault == "row_scale":
+        scales = scales[:, :1].expand_as(scales)
+    elif fault == "halves_swapped":
+        codes = codes.view(torch.uint8).view(out_features, -1, 2, 32).flip(2).flatten(1).view(torch.float8_e4m3fn)
+    weight = codes.float() * 2.0 ** (scales.float() - 127).repeat_interleave(32, dim=1)
+    if fault == "small_codes_lost":
+        weight = weight * (codes.float().abs() >= 2.0**-6)
+    elif fault == "sign_lost":
+        weight = weight.abs()
+    elif fault == "rounded_weights":
+        weight = (weight.float() * 1.01).bfloat16().float()
+    units = plan.units_per_split(*words.shape[:2])
+    width = 32 * units if fault == "narrow_splits" else 64 * units
+    parts = [xs @ ws.T for xs, ws in zip(x.float().split(width, 1), weight.split(width, 1), strict=True)]
+    if fault == "narrow_splits":
+        parts = parts[: len(parts) // 2]
+    total = torch.stack(parts)
+    if fault == "first_tile_only":
+        total[:, 16:] = 0.0
+    return total.bfloat16().float() if fault == "rounded_parts" else total
+
+
+def sum_parts(parts, dtype, fault=None):
+    if fault == "first_lost":
+        parts = torch.cat((torch.zeros_like(parts[:1]), parts[1:]))
+    elif fault == "backwards":
+        parts = parts.flip(0)
+    total = parts[0].to(dtype) if fault == "rounded_between" else parts[0]
+    for part in parts[1:]:
+        total = (total + part).to(dtype) if fault == "rounded_between" else total + part
+    return (total + 1e-3 if fault == "shifted" else total).to(dtype)

@@ -19,10 +19,13 @@ def scalar_ladder(logits, temperature, draws, drafts, probs, uniforms, noise) ->
     for row, draft in enumerate(drafts):
         if draft < 0:
             return [*emitted, int(draws[row])]
-        p = torch.softmax((logits[row] - logits[row].max()).div(temperature).double(), -1)
+        top = logits[row].max()
+        # A row without a sound maximum is its request's end: any valid token will do, and all are equal.
+        scores = logits[row] - top if torch.isfinite(top) else torch.zeros_like(logits[row])
+        p = torch.softmax(scores.div(temperature).double(), -1)
         q = torch.eye(len(p), dtype=torch.float64)[draft] if probs is None else probs[row].double()
         if not uniforms[row] * q[draft] < p[draft]:
-            weights = (p - q).clamp(min=0)
+            weights = (p - q.nan_to_num(0.0)).clamp(min=0)
             weights = weights if weights.sum() > 0 else p
             return [*emitted, int((weights.log() + noise[row]).argmax())]
         emitted.append(draft)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+
+MADE_UP_SHARE = 0.15
+
 
 def words(text: str) -> tuple[str, ...]:
     """Split a list of words at white space."""
@@ -93,3 +97,35 @@ FOODS = words(
     pizza soup rice bread pasta salad cheese cake fish honey noodles pancakes
     """
 )
+SHE = words(
+    """
+    Anna Clara Emma Grace Iris Kate Maria Olivia Rosa Tina Alice Ella Hanna Julia Lena Nina Sara Vera Zoe Eva
+    Helen Mia Nora Sofia Lily Jane Amy Aisha Yuki Priya
+    """
+)
+HE = words(
+    """
+    Ben David Felix Henry Jack Leo Noah Paul Sam Victor Bob Daniel Frank Ivan Karl Max Oscar Peter Tom Will Adam
+    George Lucas Simon Theo Mark Eric Luis Omar Chen
+    """
+)
+STORY_THINGS = words(
+    """
+    ball book kite hat key cup bag lamp clock coin ring boat flute box map cart doll bell scarf
+    """
+)
+# Never in a training story; evaluation asks for them.
+HELD_OUT_STORY_THINGS = words("basket bottle candle pencil")
+SYLLABLES = words(
+    """
+    ba be bo da de do fa fi ga go ha ka ki la le lo ma me mi mo na ne no pa po ra re ri ro sa se so ta te to va vi
+    za zo
+    """
+)
+
+
+def draw_name(rng: random.Random) -> str:
+    """Return a name; a share is made up of syllables, so that it has to be copied and cannot be looked up."""
+    if rng.random() >= MADE_UP_SHARE:
+        return rng.choice(NAMES)
+    return "".join(rng.choice(SYLLABLES) for _ in range(rng.choice((2, 2, 3)))).capitalize()

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from slipstream.base.version import VERSION
-from slipstream.cli import bench, doctor, explain, generate, serve
+from slipstream.cli import doctor, evaluate, explain, generate, quantize, serve, train_drafter
+from slipstream.cli.bench import app as bench
 from slipstream.cli.chat import command as chat
 
 
@@ -41,5 +42,8 @@ def build_app() -> typer.Typer:
     app.command("chat")(chat.chat)
     app.command("explain")(explain.explain)
     app.command("doctor")(doctor.doctor)
+    app.command("evaluate")(evaluate.evaluate)
+    app.command("quantize")(quantize.quantize)
+    app.command("train-drafter")(train_drafter.train_drafter)
     app.add_typer(bench.build_app(), name="bench")
     return app

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
-from slipstream.config.schema import DType, Eagle3Spec, TargetSpec
+from slipstream.config.schema import CacheDType, DType, Eagle3Spec, TargetSpec
 
 TARGET_GROUP = "target"
 INDEX_GROUP = "index"
-BYTES_OF_DTYPE: dict[str, int] = {"float32": 4, "bfloat16": 2}
+BYTES_OF_DTYPE: dict[str, int] = {"float32": 4, "bfloat16": 2, "float8_e4m3": 1}
 _INT64_BYTES = 8
 _INT32_BYTES = 4
 _NUM_ROW_INT64 = 4  # computed tokens, last token, longest length, seed
@@ -41,7 +41,7 @@ class PoolGeometry:
     group: str
     num_layers: int
     page_shape: tuple[int, ...]
-    dtype: DType
+    dtype: CacheDType
     is_per_token: bool = True
 
     @property
@@ -93,6 +93,7 @@ def build_geometry(
     target: TargetSpec,
     num_kv_heads: int,
     dtype: DType,
+    kv_dtype: CacheDType | None = None,
     page_size: int,
     num_pages: int,
     num_draft_layers: int = 0,
@@ -105,7 +106,8 @@ def build_geometry(
     Args:
         target: the target network.
         num_kv_heads: KV heads of this rank.
-        dtype: element type of all pools.
+        dtype: element type of what a drafter keeps.
+        kv_dtype: element type of the target's keys, values and index keys; None for that of the rest.
         page_size: tokens per page; equals the index block size where there is one.
         num_pages: pages per group, the null page included.
         num_draft_layers, num_draft_kv_heads, draft_head_dim: the drafter's own layers (EAGLE-3: one).
@@ -115,9 +117,10 @@ def build_geometry(
         The geometry; pools in a fixed order.
     """
     pools: list[PoolGeometry] = []
+    kv_dtype = kv_dtype or dtype
     kv_shape = (page_size, num_kv_heads, target.head_dim)
     for part in ("k", "v"):
-        pools.append(PoolGeometry(f"target_{part}", TARGET_GROUP, target.num_layers, kv_shape, dtype))
+        pools.append(PoolGeometry(f"target_{part}", TARGET_GROUP, target.num_layers, kv_shape, kv_dtype))
     if num_draft_layers:
         draft_shape = (page_size, num_draft_kv_heads, draft_head_dim)
         for part in ("k", "v"):
@@ -127,7 +130,7 @@ def build_geometry(
     num_sparse_layers = sum(target.is_sparse_layer)
     if target.sparse is not None and num_sparse_layers:
         index_shape = (page_size, target.sparse.index_head_dim)
-        pools.append(PoolGeometry("index_k", INDEX_GROUP, num_sparse_layers, index_shape, dtype))
+        pools.append(PoolGeometry("index_k", INDEX_GROUP, num_sparse_layers, index_shape, kv_dtype))
     return CacheGeometry(page_size=page_size, num_pages=num_pages, pools=tuple(pools))
 
 
@@ -141,6 +144,7 @@ def cache_geometry(
     eagle3: Eagle3Spec | None,
     *,
     dtype: DType,
+    kv_dtype: CacheDType | None = None,
     page_size: int,
     num_pages: int,
     tp_size: int = 1,
@@ -150,7 +154,8 @@ def cache_geometry(
     Args:
         target: the target network.
         eagle3: the EAGLE-3 head, or None for a drafter without a cache layer.
-        dtype: element type of all pools.
+        dtype: element type of what a drafter keeps.
+        kv_dtype: element type of the target's keys, values and index keys; None for that of the rest.
         page_size: tokens per page.
         num_pages: pages per group, the null page included.
         tp_size: tensor-parallel width.
@@ -161,12 +166,18 @@ def cache_geometry(
     num_kv_heads = kv_heads_per_rank(target.num_kv_heads, tp_size)
     if eagle3 is None:
         return build_geometry(
-            target=target, num_kv_heads=num_kv_heads, dtype=dtype, page_size=page_size, num_pages=num_pages
+            target=target,
+            num_kv_heads=num_kv_heads,
+            dtype=dtype,
+            kv_dtype=kv_dtype,
+            page_size=page_size,
+            num_pages=num_pages,
         )
     return build_geometry(
         target=target,
         num_kv_heads=num_kv_heads,
         dtype=dtype,
+        kv_dtype=kv_dtype,
         page_size=page_size,
         num_pages=num_pages,
         num_draft_layers=1,

@@ -2,7 +2,7 @@
 
 Three dialects: the released one (`text_config` with a nested `sparse_attention_config`), the same fields flat at the
 top, and the one that transformers 5 writes when it saves again (`layer_types`, `mlp_layer_types`, `rope_parameters`,
-`index_*`). Not here: drafters (`drafter`), quantised weights (refused by name), tokenizers.
+`index_*`). Not here: drafters (`drafter`), how weights are stored (`quantization`), tokenizers.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import msgspec
 
 from slipstream.base.errors import CheckpointError
 from slipstream.config.fields import Fields, read_json
+from slipstream.config.quantization.read import find_quantization
+from slipstream.config.quantization.spec import Quantization
 from slipstream.config.schedules import read_moe_schedule, read_sparse
 from slipstream.config.schema import SparseAttentionSpec, TargetSpec
 
@@ -45,12 +47,14 @@ class CheckpointFacts(msgspec.Struct, frozen=True, kw_only=True):
         target: the normalised network.
         stored_dtype: dtype that config.json names, or None.
         dialect: who wrote the file.
+        quantization: how it says that the weights are stored.
         unknown_fields: fields that nothing reads, `section.name`, sorted; logged once.
     """
 
     target: TargetSpec
     stored_dtype: str | None
     dialect: Dialect
+    quantization: Quantization
     unknown_fields: tuple[str, ...]
 
 
@@ -84,14 +88,15 @@ def read_checkpoint(folder: Path) -> CheckpointFacts:
     text.ignore(_IGNORED)
     top.ignore(_IGNORED)
     dialect = _dialect(text, is_nested)
-    for fields in {id(top): top, id(text): text}.values():
-        _refuse_quantized(fields)
+    quantization = find_quantization(top, text, folder)
     stored_dtype = _stored_dtype(top, text)
     target = _target(top, text, dialect, folder)
     unknown = top.unknown()
     if unknown:
         _log.warning("%s: fields that are not read: %s", path, ", ".join(unknown))
-    return CheckpointFacts(target=target, stored_dtype=stored_dtype, dialect=dialect, unknown_fields=unknown)
+    return CheckpointFacts(
+        target=target, stored_dtype=stored_dtype, dialect=dialect, quantization=quantization, unknown_fields=unknown
+    )
 
 
 def _check_family(top: Fields) -> None:
@@ -109,20 +114,6 @@ def _dialect(text: Fields, is_nested: bool) -> Dialect:
     if text.has("mlp_layer_types") or text.has("index_n_heads"):
         return "resaved"
     return "released" if is_nested else "flat"
-
-
-def _refuse_quantized(fields: Fields) -> None:
-    for name in ("quantization_config", "compression_config"):
-        value = fields.raw(name)
-        if value is None:
-            continue
-        method = value.get("quant_method", value.get("quant_algo")) if isinstance(value, dict) else value
-        experts = value.get("moe_quant_algo") if isinstance(value, dict) else None
-        both = f"{method} with {experts} experts" if experts else f"{method}"
-        raise CheckpointError(
-            f"{fields.where}.{name}: the weights are quantised as {both}, which is not supported yet; allowed: "
-            f"none ({', '.join(STORED_DTYPES)} weights). Use the checkpoint's bfloat16 release"
-        )
 
 
 def _stored_dtype(top: Fields, text: Fields) -> str | None:

@@ -33,6 +33,7 @@ def geometry_of(config: EngineConfig) -> CacheGeometry:
         config.model.target,
         config.speculation.eagle3,
         dtype=config.model.dtype,
+        kv_dtype=config.cache.kv_dtype,
         page_size=config.cache.page_size,
         num_pages=config.cache.num_pages,
         tp_size=config.parallel.tp_size,

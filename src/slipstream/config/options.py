@@ -194,6 +194,15 @@ OPTIONS: tuple[Option, ...] = (
         minimum=1,
     ),
     _option(
+        "kv_cache_dtype",
+        "text",
+        AUTO,
+        "cache",
+        "Element type of cached keys, values and index keys; auto is the model's own, fp8 (e4m3, saturating, scale 1) "
+        "takes half the memory of bfloat16 and rounds.",
+        choices=("fp8",),
+    ),
+    _option(
         "prefix_cache",
         "switch",
         True,
@@ -336,6 +345,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     cuda_graphs: str | None = None
     late_compile: str | None = None
     kv_cache_bytes: int | str | None = None
+    kv_cache_dtype: str | None = None
     prefix_cache: bool | None = None
     poison_freed_pages: bool | None = None
     drafter: str | None = None

@@ -20,8 +20,10 @@ from slipstream.config.choices import Choices
 from slipstream.config.find_drafter import DrafterChoice, choose_drafter
 from slipstream.config.hardware import Hardware
 from slipstream.config.options import Options
+from slipstream.config.quantization.spec import Quantization
 from slipstream.config.ranks import check_width
 from slipstream.config.schema import (
+    CacheDType,
     CacheSection,
     Device,
     DrafterKind,
@@ -126,7 +128,17 @@ def _model(choices: Choices, hardware: Hardware) -> ModelSection:
         dtype=dtype,
         device=device,
         seed=choices.take("seed", "model.seed"),
+        weight_formats=_weight_formats(choices, facts.quantization, dtype),
     )
+
+
+def _weight_formats(choices: Choices, quantization: Quantization, dtype: DType) -> tuple[str, ...]:
+    formats = quantization.formats
+    note = "weights stored in the checkpoint's own dtype"
+    if formats:
+        held = f"weights stored as {' and '.join(formats)}, held as {dtype}"
+        note = "; ".join((held, f"quant_method {quantization.method}", *quantization.notes))
+    return choices.record("model.weight_formats", formats, "checkpoint", note)
 
 
 def _device(choices: Choices, hardware: Hardware) -> Device:
@@ -256,8 +268,16 @@ def _cache(
         page_size = choices.record("cache.page_size", sparse.index_block_size, "checkpoint", "the index block size")
     else:
         page_size = choices.record("cache.page_size", DENSE_PAGE_SIZE, "default", "the checkpoint has no sparse layer")
+    asked = choices.take("kv_cache_dtype", "cache.kv_dtype", auto=model.dtype, note="the model's own")
+    kv_dtype: CacheDType = "float8_e4m3" if asked == "fp8" else model.dtype
     geometry = cache_geometry(
-        model.target, speculation.eagle3, dtype=model.dtype, page_size=page_size, num_pages=1, tp_size=tp_size
+        model.target,
+        speculation.eagle3,
+        dtype=model.dtype,
+        kv_dtype=kv_dtype,
+        page_size=page_size,
+        num_pages=1,
+        tp_size=tp_size,
     )
     fixed = fixed_bytes(
         model.target,
@@ -285,6 +305,7 @@ def _cache(
     if "poison_freed_pages" in switches.given and not choices.is_given("poison_freed_pages"):
         poison = choices.record("cache.poison_freed_pages", switches.poison_freed_pages, "switch")
     return CacheSection(
+        kv_dtype=kv_dtype,
         page_size=page_size,
         num_pages=choices.record("cache.num_pages", plan.num_pages, origin, plan.note),
         enable_prefix=choices.take("prefix_cache", "cache.enable_prefix"),

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 DType = Literal["float32", "bfloat16"]
+CacheDType = Literal["float32", "bfloat16", "float8_e4m3"]
 Device = Literal["cpu", "cuda"]
 DrafterKind = Literal["none", "ngram", "eagle3"]
 LogFormat = Literal["text", "json"]
@@ -99,7 +100,11 @@ class Eagle3Spec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelSection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which checkpoint, in which arithmetic."""
+    """Which checkpoint, in which arithmetic.
+
+    Args:
+        weight_formats: quantised formats in which the checkpoint stores weights; they are held in `dtype`.
+    """
 
     path: str
     name: str
@@ -107,6 +112,7 @@ class ModelSection(msgspec.Struct, frozen=True, kw_only=True):
     dtype: DType
     device: Device
     seed: int
+    weight_formats: tuple[str, ...]
 
 
 class ParallelSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,8 +123,12 @@ class ParallelSection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CacheSection(msgspec.Struct, frozen=True, kw_only=True):
-    """Paged cache. `num_pages` counts the null page; page_size is in tokens."""
+    """Paged cache. `num_pages` counts the null page; page_size is in tokens.
 
+    `kv_dtype` is that of the target's keys, values and index keys; what a drafter keeps has the model's dtype.
+    """
+
+    kv_dtype: CacheDType
     page_size: int
     num_pages: int
     enable_prefix: bool

@@ -14,3 +14,8 @@ def demo_path() -> Path:
 def demo_drafter_path() -> Path:
     """Return the folder of the bundled EAGLE-3 head."""
     return Path(__file__).resolve().parent / "eagle3"
+
+
+def demo_suite_path() -> Path:
+    """Return the file of the bundled evaluation suite."""
+    return Path(__file__).resolve().parent / "evaluation" / "suite.jsonl.xz"

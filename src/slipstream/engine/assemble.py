@@ -104,6 +104,7 @@ def cache_salt(config: EngineConfig) -> bytes:
     parts = (
         config.model.path,
         config.model.dtype,
+        config.cache.kv_dtype,
         config.speculation.drafter,
         str(config.speculation.drafter_path),
     )

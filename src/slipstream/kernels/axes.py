@@ -24,5 +24,8 @@ AXES = MappingProxyType(
         "num_experts": "routed experts",
         "topk_experts": "routed experts chosen per token",
         "intermediate_size": "width between the two projections of an expert, as held by this rank",
+        "hidden_tiles": "packed tiles of 128 along the hidden axis",
+        "intermediate_tiles": "packed tiles of 128 along the width between the two projections of an expert",
+        "tile_words": "32-bit words of a packed tile: its codes, then its scales",
     }
 )

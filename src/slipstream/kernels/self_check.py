@@ -122,10 +122,12 @@ def agrees(actual: Tensor, expected: Tensor, tolerance: Tolerance | None) -> boo
 
 
 def arguments_of(operation: str, case: Case) -> dict[str, Any]:
-    """Return the arguments of an operation's contract by name, fresh, on the CPU; what a case leaves out is None."""
+    """Return the arguments of an operation's contract by name, fresh, on the CPU; the rest has its default, or None."""
     contract = getattr(_module(operation, "contract"), operation.rsplit("/", 1)[-1])
     given: Mapping[str, Any] = _module(operation, "cases").make_inputs(case)
-    return {name: given.get(name) for name in inspect.signature(contract).parameters}
+    parameters = inspect.signature(contract).parameters
+    blank = inspect.Parameter.empty
+    return {name: given.get(name, None if own.default is blank else own.default) for name, own in parameters.items()}
 
 
 def _module(operation: str, name: str) -> Any:

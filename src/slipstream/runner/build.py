@@ -33,12 +33,13 @@ _TORCH_DTYPE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 @dataclass(frozen=True, slots=True)
 class BuiltRunner:
-    """A runner, the geometry of its pools, its rows (which a debug check reads), and where it finds grammars."""
+    """A runner, the geometry of its pools, its rows (which a debug check reads), where it finds grammars, its parts."""
 
     runner: Runner
     geometry: CacheGeometry
     rows: RowState
     grammars: GrammarRegistry
+    parts: StepParts
 
 
 def build_runner(
@@ -109,6 +110,7 @@ def make_runner(
         target=target,
         num_kv_heads=kv_heads_per_rank(target.num_kv_heads, tp_size),
         dtype=config.model.dtype,
+        kv_dtype=config.cache.kv_dtype,
         page_size=config.cache.page_size,
         num_pages=config.cache.num_pages,
         num_draft_layers=spec.num_cache_layers,
@@ -157,7 +159,7 @@ def make_runner(
         graphs=graphs,
         prefill_chunk_tokens=min(config.scheduler.prefill_chunk_tokens, config.scheduler.max_model_len),
     )
-    return BuiltRunner(runner=runner, geometry=geometry, rows=rows, grammars=grammars)
+    return BuiltRunner(runner=runner, geometry=geometry, rows=rows, grammars=grammars, parts=parts)
 
 
 def layer_caches(target: TargetSpec, pools: PagePools) -> tuple[LayerCache, ...]:

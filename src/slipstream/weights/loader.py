@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from slipstream.base.errors import EngineError
+from slipstream.config.quantization.spec import NOT_QUANTIZED, Quantization
 from slipstream.weights.manifest import build_manifest
 from slipstream.weights.reader import CheckpointReader
 from slipstream.weights.rules import IgnoreRule, WeightRule
@@ -42,6 +43,7 @@ def load_weights(
     reader: CheckpointReader,
     *,
     ignored: Sequence[IgnoreRule] = (),
+    quantization: Quantization = NOT_QUANTIZED,
     on_progress: OnProgress | None = None,
 ) -> LoadReport:
     """Fill parameters from a checkpoint, casting each piece to its parameter's own dtype.
@@ -51,6 +53,7 @@ def load_weights(
         rules: every piece of every parameter.
         reader: the open checkpoint.
         ignored: tensors that may be left out.
+        quantization: how the checkpoint says that weights are stored; each piece is dequantised as it is read.
         on_progress: called with (bytes done, bytes in all) after each piece.
 
     Returns:
@@ -60,7 +63,7 @@ def load_weights(
         CheckpointError: see build_manifest; nothing has been written then.
         EngineError: rules that leave a part of a parameter unfilled, a fault of the network's table.
     """
-    manifest = build_manifest(reader, rules, ignored)
+    manifest = build_manifest(reader, rules, ignored, quantization)
     _check_complete(parameters, rules)
     total = sum(rule.num_elements * parameters[rule.parameter].element_size() for rule in manifest.rules)
     done = 0

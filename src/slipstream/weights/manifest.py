@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slipstream.base.errors import CheckpointError
+from slipstream.config.quantization.spec import NOT_QUANTIZED, Quantization
 from slipstream.weights.formats.find import find_format, has_stored
 from slipstream.weights.formats.interface import Format
 from slipstream.weights.reader import CheckpointReader
@@ -34,13 +35,19 @@ class Manifest:
     absent: tuple[str, ...]
 
 
-def build_manifest(reader: CheckpointReader, rules: Sequence[WeightRule], ignored: Sequence[IgnoreRule]) -> Manifest:
+def build_manifest(
+    reader: CheckpointReader,
+    rules: Sequence[WeightRule],
+    ignored: Sequence[IgnoreRule],
+    quantization: Quantization = NOT_QUANTIZED,
+) -> Manifest:
     """Match rules and tensors.
 
     Args:
         reader: the checkpoint.
         rules: what the network wants.
         ignored: what may be left out.
+        quantization: how the checkpoint says that weights are stored.
 
     Returns:
         The matched rules.
@@ -55,12 +62,12 @@ def build_manifest(reader: CheckpointReader, rules: Sequence[WeightRule], ignore
     for rule in rules:
         if rule.tensor in formats:
             continue
-        if rule.optional and rule.tensor not in reader.names:
+        if rule.optional and not has_stored(reader, rule.tensor):
             absent.append(rule.tensor)
         elif not has_stored(reader, rule.tensor):
             missing.append(rule)
         else:
-            formats[rule.tensor] = find_format(reader, rule.tensor)
+            formats[rule.tensor] = find_format(reader, rule.tensor, quantization)
     if missing:
         raise CheckpointError(_missing_message(reader, missing))
     present = [rule for rule in rules if rule.tensor in formats]
@@ -68,13 +75,18 @@ def build_manifest(reader: CheckpointReader, rules: Sequence[WeightRule], ignore
         found = formats[rule.tensor].shape(reader, rule.tensor)
         if found != rule.shape:
             raise CheckpointError(
-                f"{reader.file(rule.tensor)}: the tensor {rule.tensor} has shape {list(found)}, expected "
+                f"{_file(reader, formats, rule)}: the tensor {rule.tensor} has shape {list(found)}, expected "
                 f"{list(rule.shape)}; config.json and weights are not of the same model"
             )
     used = {stored for name, form in formats.items() for stored in form.stored_names(name)}
-    left_out = _leftovers(reader, used, ignored)
-    in_order = sorted(present, key=lambda rule: (str(reader.file(rule.tensor)), rule.tensor))
+    unused = {stored: reason for name, form in formats.items() for stored, reason in form.unused_names(name).items()}
+    left_out = _leftovers(reader, used, ignored, unused)
+    in_order = sorted(present, key=lambda rule: (_file(reader, formats, rule), rule.tensor))
     return Manifest(tuple(in_order), formats, left_out, tuple(sorted(set(absent))))
+
+
+def _file(reader: CheckpointReader, formats: dict[str, Format], rule: WeightRule) -> str:
+    return str(reader.file(formats[rule.tensor].stored_names(rule.tensor)[0]))
 
 
 def _missing_message(reader: CheckpointReader, missing: list[WeightRule]) -> str:
@@ -86,11 +98,13 @@ def _missing_message(reader: CheckpointReader, missing: list[WeightRule]) -> str
     )
 
 
-def _leftovers(reader: CheckpointReader, used: set[str], ignored: Sequence[IgnoreRule]) -> tuple[tuple[str, str], ...]:
+def _leftovers(
+    reader: CheckpointReader, used: set[str], ignored: Sequence[IgnoreRule], unused: dict[str, str]
+) -> tuple[tuple[str, str], ...]:
     left_out: list[tuple[str, str]] = []
     unknown: list[str] = []
     for name in sorted(reader.names - used):
-        reason = next((rule.reason for rule in ignored if rule.matches(name)), None)
+        reason = unused.get(name) or next((rule.reason for rule in ignored if rule.matches(name)), None)
         if reason is None:
             unknown.append(name)
         else:

@@ -42,6 +42,7 @@ class CheckpointReader:
         except BaseException:
             self._files.close()
             raise
+        self._names = frozenset(self._file_of)
 
     def _open(self, folder: Path) -> None:
         index = folder / INDEX_FILE
@@ -106,7 +107,7 @@ class CheckpointReader:
     @property
     def names(self) -> frozenset[str]:
         """Return the names of all tensors."""
-        return frozenset(self._file_of)
+        return self._names
 
     def file(self, name: str) -> Path:
         """Return the file that holds a tensor."""

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from slipstream.base.errors import CheckpointError
+from slipstream.config.quantization.spec import Quantization
+from slipstream.weights.formats.nvfp4 import quantise_nvfp4
 from slipstream.weights.manifest import build_manifest
 from slipstream.weights.reader import CheckpointReader
 from slipstream.weights.rules import IgnoreRule, WeightRule
@@ -68,7 +70,7 @@ def test_an_optional_tensor_may_be_absent_but_not_misshaped(tmp_path: Path) -> N
 
 def test_quantised_tensors_stop_before_anything_is_read(tmp_path: Path) -> None:
     folder = write_single(tmp_path, {"w": torch.zeros(2, 3).to(torch.float8_e4m3fn), "w_scale_inv": torch.zeros(2, 1)})
-    with CheckpointReader(folder) as reader, pytest.raises(CheckpointError, match="stored as F8_E4M3"):
+    with CheckpointReader(folder) as reader, pytest.raises(CheckpointError, match=r"stored as mxfp8 \(F8_E4M3\)"):
         build_manifest(reader, [RULE], [])
 
 
@@ -77,3 +79,29 @@ def test_several_rules_may_share_a_tensor(tmp_path: Path) -> None:
     lower = WeightRule("b", "w", (2, 3), (slice(1, 2), slice(None)))
     with CheckpointReader(write_single(tmp_path, {"w": torch.zeros(2, 3)})) as reader:
         assert build_manifest(reader, [upper, lower], []).rules == (upper, lower)
+
+
+def test_packed_tensors_are_covered_by_their_stored_names_and_activation_scales_are_known(tmp_path: Path) -> None:
+    name = "layers.0.experts.0.w1.weight"
+    packed, scales, factor = quantise_nvfp4(torch.randn(2, 32))
+    tensors = {f"{name}_packed": packed, f"{name}_scale": scales, f"{name}_global_scale": factor.reshape(1)}
+    tensors |= {"layers.0.experts.0.w1.input_global_scale": torch.ones(1)}
+    rule = WeightRule("p", name, (2, 32), optional=True)
+    declared = Quantization(experts="nvfp4-m31")
+    with CheckpointReader(write_single(tmp_path, tensors)) as reader:
+        manifest = build_manifest(reader, [rule], [], declared)
+        assert manifest.formats[name].name == "nvfp4-m31"
+        assert manifest.ignored == (("layers.0.experts.0.w1.input_global_scale", "activations are not quantised"),)
+        with pytest.raises(CheckpointError, match=r"w1.weight has shape \[2, 32\], expected \[2, 16\]"):
+            build_manifest(reader, [WeightRule("p", name, (2, 16))], [], declared)
+        with pytest.raises(CheckpointError, match="stored as nvfp4-m31"):
+            build_manifest(reader, [rule], [])
+
+
+def test_a_stray_scale_beside_a_plain_tensor_stops_the_load(tmp_path: Path) -> None:
+    tensors = {"w": torch.zeros(2, 3), "w_scale_inv": torch.zeros(2, 1, dtype=torch.uint8)}
+    with (
+        CheckpointReader(write_single(tmp_path, tensors)) as reader,
+        pytest.raises(CheckpointError, match="nothing uses: w_scale_inv"),
+    ):
+        build_manifest(reader, [RULE], [])

@@ -15,7 +15,7 @@ def run(capsys, *arguments):
 
 def test_every_command_is_listed_with_what_it_does(capsys):
     shown = [line.split() for line in run(capsys, "--help").splitlines()]
-    for name in ("serve", "generate", "chat", "explain", "doctor", "bench"):
+    for name in ("serve", "generate", "chat", "explain", "doctor", "quantize", "train-drafter", "bench"):
         assert any(words[:1] == [name] and len(words) > 3 for words in shown), name
 
 

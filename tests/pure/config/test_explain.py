@@ -9,7 +9,7 @@ from slipstream.config.hardware import Hardware
 from slipstream.config.options import Options
 from slipstream.config.resolve import config_digest, resolve
 from slipstream.config.schema import EngineConfig
-from support.tiny_checkpoints import tiny_eagle3_config, write_tiny_config
+from support.tiny_checkpoints import tiny_config, tiny_eagle3_config, write_tiny_config
 
 HARDWARE = Hardware(num_cpus=2, total_memory_bytes=2**34, available_memory_bytes=2**33)
 
@@ -57,3 +57,21 @@ def test_the_byte_account_adds_up(config: EngineConfig) -> None:
 def test_the_text_has_one_line_per_row(config: EngineConfig) -> None:
     lines = [line for line in explain_text(config).splitlines() if line.startswith("  ")]
     assert len(lines) == len(explain_rows(config))
+
+
+def test_quantised_weights_are_named_with_the_dtype_that_holds_them(tmp_path: Path) -> None:
+    declared = {"quant_method": "mxfp8", "moe_quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}
+    folder = write_tiny_config(tmp_path / "model", {**tiny_config(), "quantization_config": declared})
+    config = resolve(Options(model=str(folder), dtype="bfloat16"), HARDWARE)
+    rows = {(row.section, row.name): row for row in explain_rows(config)}
+    shown = rows["model", "weight_formats"]
+    assert shown[2:4] == ("mxfp8,nvfp4-m31", "checkpoint")
+    assert "weights stored as mxfp8 and nvfp4-m31, held as bfloat16; quant_method mxfp8" in shown.note
+    assert "kv_cache_quant_algo FP8" in shown.note
+    assert "stored as mxfp8 and nvfp4-m31, held as bfloat16" in rows["bytes", "weights"].note
+    # Held dequantised, they take what plain ones take; and the digest tells the two apart.
+    plain = resolve(Options(model=str(write_tiny_config(tmp_path / "plain")), dtype="bfloat16"), HARDWARE)
+    assert rows["bytes", "weights"].value == str(fixed_bytes_of(plain).weights)
+    assert config.model.weight_formats == ("mxfp8", "nvfp4-m31")
+    assert plain.model.weight_formats == ()
+    assert {row.name: row for row in explain_rows(plain)}["weight_formats"].value == "none"

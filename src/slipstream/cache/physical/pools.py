@@ -10,7 +10,7 @@ from torch import Tensor
 
 from slipstream.config.bytes import CacheGeometry, PoolGeometry
 
-_TORCH_DTYPE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_TORCH_DTYPE = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float8_e4m3": torch.float8_e4m3fn}
 
 
 class PagePools:

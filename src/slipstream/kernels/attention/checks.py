@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
+from slipstream.base.errors import KernelError
 from slipstream.kernels.faults import shape_fault
 
 
@@ -29,3 +32,13 @@ def check_kv_pages(operation: str, q: Tensor, k_pages: Tensor, v_pages: Tensor) 
         raise shape_fault(operation, "q", q, allowed)
     if v_pages.shape != k_pages.shape or v_pages.dtype != k_pages.dtype:
         raise shape_fault(operation, "v_pages", v_pages, f"{list(k_pages.shape)} {k_pages.dtype}, as k_pages")
+
+
+def check_scales(operation: str, k_pages: Tensor, k_scale: float, v_scale: float) -> None:
+    """Raise KernelError unless scales are positive numbers, and 1 where pages hold the values themselves."""
+    for name, scale in (("k_scale", k_scale), ("v_scale", v_scale)):
+        is_plain = k_pages.dtype != torch.float8_e4m3fn
+        if not math.isfinite(scale) or scale <= 0 or (is_plain and scale != 1):
+            dtype = str(k_pages.dtype).removeprefix("torch.")
+            allowed = "1" if is_plain else "a finite number above 0"
+            raise KernelError(f"{operation}: {name} is {scale} for {dtype} pages, allowed is {allowed}")

@@ -1,7 +1,8 @@
 """What the two attention kernels share in Triton: one step of a running softmax, and the merge of partial sums.
 
 Keys are dealt to the splits of a row tile by tile, round and round: which split reads a key depends on the key's place
-alone, never on lengths or on the batch, and every sum has one order.
+alone, never on lengths or on the batch, and every sum has one order. Scales of stored keys are folded into the scale of
+the products, those of values into the merge.
 """
 
 from __future__ import annotations
@@ -58,26 +59,38 @@ def store_part(
     tl.store(stats_ptr + place * 2 + 1, total, mask=is_row)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["out_scale"])
 def merge_splits_kernel(
-    mixed_ptr, stats_ptr, out_ptr, NUM_SPLITS: tl.constexpr, DIM: tl.constexpr, BLOCK_DIM: tl.constexpr
+    mixed_ptr,
+    stats_ptr,
+    out_ptr,
+    num_splits,
+    out_scale,
+    DIM: tl.constexpr,
+    BLOCK_SPLITS: tl.constexpr,
+    BLOCK_DIM: tl.constexpr,
+    IS_DEPENDENT: tl.constexpr,
 ):
+    if IS_DEPENDENT:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     lanes = tl.arange(0, BLOCK_DIM)
-    is_lane = lanes < DIM
-    best = tl.full((), float("-inf"), tl.float32)
-    for split in range(NUM_SPLITS):
-        best = tl.maximum(best, tl.load(stats_ptr + (row * NUM_SPLITS + split) * 2))
-    safe = tl.where(best == float("-inf"), 0.0, best)
-    total = tl.zeros((), tl.float32)
-    mixed = tl.zeros((BLOCK_DIM,), tl.float32)
-    for split in range(NUM_SPLITS):
-        place = row * NUM_SPLITS + split
-        fade = tl.exp(tl.load(stats_ptr + place * 2) - safe)
-        total += fade * tl.load(stats_ptr + place * 2 + 1)
-        mixed += fade * tl.load(mixed_ptr + place * DIM + lanes, mask=is_lane, other=0.0)
-    result = tl.where(total == 0.0, 0.0, mixed / tl.where(total == 0.0, 1.0, total))
-    tl.store(out_ptr + row * DIM + lanes, result.to(out_ptr.dtype.element_ty), mask=is_lane)
+    splits = tl.arange(0, BLOCK_SPLITS)
+    is_split = splits < num_splits
+    place = row * num_splits + splits
+    # Everything is on its way at once; sums over the splits are trees of one shape, whatever the batch.
+    is_part = is_split[:, None] & (lanes < DIM)[None, :]
+    mixed = tl.load(mixed_ptr + place[:, None] * DIM + lanes[None, :], mask=is_part, other=0.0)
+    best = tl.load(stats_ptr + place * 2, mask=is_split, other=float("-inf"))
+    total = tl.load(stats_ptr + place * 2 + 1, mask=is_split, other=0.0)
+    highest = tl.max(best, 0)
+    fade = tl.exp(best - tl.where(highest == float("-inf"), 0.0, highest))
+    total = tl.sum(fade * total, 0)
+    # A split that saw nothing fades to nothing: what it stored is zero, or it would be NaN here.
+    result = tl.sum(fade[:, None] * mixed, 0)
+    result = tl.where(total == 0.0, 0.0, result / tl.where(total == 0.0, 1.0, total)) * out_scale
+    tl.store(out_ptr + row * DIM + lanes, result.to(out_ptr.dtype.element_ty), mask=lanes < DIM)
 
 
 def part_buffers(num_rows: int, num_splits: int, dim: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -86,15 +99,27 @@ def part_buffers(num_rows: int, num_splits: int, dim: int, device: torch.device)
     return mixed, torch.empty((num_rows, num_splits, 2), dtype=torch.float32, device=device)
 
 
-def merge_splits(mixed: Tensor, stats: Tensor, out: Tensor) -> None:
-    """Merge the partial sums of every row into its attention, in order of the splits.
+def merge_splits(mixed: Tensor, stats: Tensor, out: Tensor, out_scale: float = 1.0) -> None:
+    """Merge the partial sums of every row into its attention.
 
     Args:
         mixed: [num_rows, num_splits, dim] float32.
         stats: [num_rows, num_splits, 2] float32.
         out: [num_rows, dim]; written; zeros where no split saw a key.
+        out_scale: of the values.
     """
     num_rows, num_splits, dim = mixed.shape
+    is_device = mixed.device.type != "cpu"
     merge_splits_kernel[(num_rows,)](
-        mixed, stats, out, NUM_SPLITS=num_splits, DIM=dim, BLOCK_DIM=triton.next_power_of_2(dim), num_warps=1
+        mixed,
+        stats,
+        out,
+        num_splits,
+        out_scale,
+        DIM=dim,
+        BLOCK_SPLITS=triton.next_power_of_2(num_splits),
+        BLOCK_DIM=triton.next_power_of_2(dim),
+        IS_DEPENDENT=is_device,
+        num_warps=1,
+        launch_pdl=is_device,
     )

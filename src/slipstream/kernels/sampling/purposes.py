@@ -33,6 +33,11 @@ _SALTS = {
 }
 
 
+def salt_of(purpose: Purpose) -> int:
+    """Return what the seed of a purpose differs by, for a kernel that applies it itself."""
+    return _SALTS[purpose]
+
+
 def seed_for(seed: Tensor, purpose: Purpose) -> Tensor:
     """Return the seed of a purpose.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from slipstream.config.quantization.read import read_quantization
 from slipstream.layers.parts import WHOLE, WeightPart
 from slipstream.models.m3.model import M3Model
 from slipstream.models.m3.names import IGNORED, Names, Stored, find_names, layer_tensors
@@ -63,6 +64,7 @@ def load_m3(model: M3Model, folder: Path, on_progress: OnProgress | None = None)
             rules,
             reader,
             ignored=ignored_tensors(model, names),
+            quantization=read_quantization(folder),
             on_progress=on_progress,
         )
 

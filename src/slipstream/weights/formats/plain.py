@@ -19,6 +19,11 @@ class Plain:
         """Return the tensor itself."""
         return (name,)
 
+    def unused_names(self, name: str) -> dict[str, str]:
+        """Return nothing."""
+        del name
+        return {}
+
     def shape(self, reader: CheckpointReader, name: str) -> tuple[int, ...]:
         """Return the stored shape."""
         return reader.shape(name)

@@ -13,6 +13,8 @@ from support.paged_world import make_world, padded, tokens_of, with_identity_pag
 
 OPERATION = "attention/dense_attend"
 FAULTS = [
+    ("no_k_scale", "float8"),
+    ("no_v_scale", "float8"),
     ("masked_by_score_only", "mixed"),
     ("own_key_lost", "page_edges"),
     ("strided_groups", "mixed"),

@@ -16,6 +16,8 @@ from support.paged_world import make_world, padded, tokens_of, with_identity_pag
 
 OPERATION = "attention/sparse_attend"
 FAULTS = [
+    ("no_k_scale", "float8"),
+    ("no_v_scale", "float8"),
     ("masked_by_score_only", "long"),
     ("first_head_for_all", "long"),
     ("strided_groups", "long"),

@@ -19,6 +19,10 @@ FAULTS = [
     ("null_page", "skipped"),
     ("key_slots_for_index", "indexed"),
     ("copied_pool", "interleaved"),
+    ("overflows", "float8"),
+    ("overflows", "float8_infinite"),
+    ("multiplied", "float8"),
+    ("scales_swapped", "float8"),
 ]
 
 
@@ -88,3 +92,14 @@ def test_empty_batch_writes_nothing():
 def test_disagreements_are_refused(changes, message):
     with pytest.raises(ShapeError, match=message):
         write_kv(**{**inputs_of(OPERATION, "indexed"), **changes})
+
+
+def test_float8_pages_hold_what_is_nearest_and_keep_nan():
+    pages = torch.zeros(2, 4, 1, 4, dtype=torch.float8_e4m3fn)
+    values = pages.clone()
+    k = torch.tensor([1.0, 1e9, float("-inf"), float("nan")]).view(1, 1, 4)
+    write_kv(k, k * 2, pages, values, torch.tensor([5]), k_scale=0.5, v_scale=0.25)
+    assert pages[1, 1, 0, :3].tolist() == [2.0, 448.0, -448.0]
+    assert values[1, 1, 0, :3].tolist() == [8.0, 448.0, -448.0]
+    assert pages[1, 1, 0].isnan().tolist() == values[1, 1, 0].isnan().tolist() == [False, False, False, True]
+    assert not pages[0].float().any()

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstream.base.errors import ShapeError
+from slipstream.kernels.case import case_named
 from slipstream.kernels.sampling.filter_logits.cases import CASES, FilterCase, make_inputs
 from slipstream.kernels.sampling.filter_logits.contract import filter_logits
+from support.filter_mutants import FAULTS, filter_faulty
 from support.filter_oracle import kept_tokens
 
 
@@ -31,9 +33,31 @@ def test_equals_the_oracle(case: FilterCase):
     given = make_inputs(case)
     logits, filtered = given["logits"], filter_logits(**given)
     for row in range(4):
+        if case.fault and row == 1:
+            assert torch.equal(filtered[row].nan_to_num(7e7), logits[row].nan_to_num(7e7))
+            continue
         wanted = kept_tokens(logits[row].tolist(), case.temperature, case.top_k, case.top_p, case.min_p)
         assert kept(filtered, row) == wanted
         assert torch.equal(filtered[row, wanted], logits[row, wanted])
+
+
+def same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return torch.equal(one.nan_to_num(7e7), other.nan_to_num(7e7))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_second_implementation_is_sound(case: FilterCase):
+    assert same(filter_faulty(**make_inputs(case)), filter_logits(**make_inputs(case)))
+
+
+@pytest.mark.parametrize(("fault", "name"), [(fault, name) for fault, names in FAULTS.items() for name in names])
+def test_cases_reject_mutants(fault: str, name: str):
+    given = make_inputs(case_named(CASES, name))
+    assert not same(filter_faulty(**given, fault=fault), filter_logits(**given)), f"{name} is blind to {fault}"
+
+
+def test_every_case_rejects_some_mutant():
+    assert {name for names in FAULTS.values() for name in names} == {case.name for case in CASES}
 
 
 def test_cases_make_every_filter_bite():

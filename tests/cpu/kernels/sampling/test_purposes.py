@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from slipstream.kernels.sampling.gumbel_noise.reference import uniform_noise
-from slipstream.kernels.sampling.purposes import Purpose, seed_for
+from slipstream.kernels.sampling.purposes import Purpose, salt_of, seed_for
 from support.statistics import chi_square_p
 
 COUNT = 20_000
@@ -45,3 +45,8 @@ def test_purposes_are_independent(one: Purpose, other: Purpose):
     assert grid_p(first, second) > 1e-6
     assert grid_p(first[1:], second[:-1]) > 1e-6
     assert grid_p(first, first) < 1e-6, "the test must be able to fail"
+
+
+def test_a_salt_is_what_the_seed_differs_by():
+    for purpose in Purpose:
+        assert int(seed_for(torch.tensor([77]), purpose)) == 77 ^ salt_of(purpose)

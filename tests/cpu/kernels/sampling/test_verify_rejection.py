@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from slipstream.base.errors import ShapeError
+from slipstream.kernels.case import case_named
 from slipstream.kernels.sampling.gumbel_noise.contract import gumbel_noise
 from slipstream.kernels.sampling.gumbel_noise.reference import uniform_noise
 from slipstream.kernels.sampling.purposes import Purpose, seed_for
 from slipstream.kernels.sampling.verify_rejection import reference
 from slipstream.kernels.sampling.verify_rejection.cases import CASES, RejectionCase, make_inputs
 from slipstream.kernels.sampling.verify_rejection.contract import verify_rejection
+from support import rejection_mutants
 from support.rejection import FAULTS, FIRST, purpose_seed, scalar_ladder, verify_faulty
 from support.statistics import chi_square_p
 
@@ -47,6 +49,26 @@ def test_equals_a_scalar_loop_token_by_token(case: RejectionCase):
         assert set(counts) == {0, 1, 2, 3}, "the case must reach every count"
     if case.name in ("same", "zero"):
         assert set(counts) == {3}, "q equal to p, and a q of zero, reject nothing that the target allows"
+
+
+def agrees(one: tuple[torch.Tensor, ...], other: tuple[torch.Tensor, ...]) -> bool:
+    return all(torch.equal(mine, yours) for mine, yours in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("fault", "name"), [(fault, name) for fault, names in rejection_mutants.FAULTS.items() for name in names]
+)
+def test_cases_reject_mutants(fault: str, name: str):
+    given = make_inputs(case_named(CASES, name))
+    sound = verify_rejection(**given)
+    assert agrees(rejection_mutants.verify_mutant(verify_rejection, given, None), sound)
+    mutant = rejection_mutants.verify_mutant(verify_rejection, given, fault)
+    assert not agrees(mutant, sound), f"{name} is blind to {fault}"
+
+
+def test_every_case_rejects_some_mutant():
+    named = {name for names in rejection_mutants.FAULTS.values() for name in names}
+    assert named == {case.name for case in CASES}
 
 
 def integers_over_64(generator: torch.Generator, *shape: int) -> torch.Tensor:

@@ -146,7 +146,7 @@ def test_known_extras_are_ignored_with_a_reason(folder: Path, name: str, reason:
             lambda t: t.update(
                 {"language_model.lm_head.weight": t["language_model.lm_head.weight"].to(torch.float8_e4m3fn)}
             ),
-            "language_model.lm_head.weight is stored as F8_E4M3",
+            "language_model.lm_head.weight is stored as mxfp8 (F8_E4M3)",
         ),
     ],
 )

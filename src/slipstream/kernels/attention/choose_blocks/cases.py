@@ -14,6 +14,7 @@ SHORT = {"seq_lens": (9, 1, 12), "query_lens": (1, 1, 6), "page_size": 4, "max_p
 CASES = (
     Case("integers", "selection depends on rounding, or on the order of ties", 1, torch.float32, EXACT, LONG),
     Case("bf16_integers", "scores are rounded before they are compared", 2, torch.bfloat16, EXACT, LONG),
+    Case("float8_integers", "float8 keys change the order", 4, torch.bfloat16, EXACT, {**LONG, "float8": 1}),
     Case("short_integers", "a short context is not taken whole", 3, torch.float32, EXACT, SHORT),
 )
 TOPK, NUM_INIT_BLOCKS, NUM_LOCAL_BLOCKS = 4, 1, 2

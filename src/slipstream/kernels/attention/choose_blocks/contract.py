@@ -30,7 +30,7 @@ def choose_blocks(
 
     Args:
         index_q: [num_tokens, num_index_heads, index_head_dim] float32 or bfloat16.
-        index_k_pages: [num_pages, page_size, index_head_dim].
+        index_k_pages: [num_pages, page_size, index_head_dim] float32, bfloat16 or float8_e4m3fn.
         index_page_table: [num_reqs, max_pages] int32.
         req_of_token: [num_tokens] int64.
         positions: [num_tokens] int64; -1 is padding.

@@ -1,11 +1,12 @@
-"""`choose_blocks` in Triton: the scores of the whole table, then the choice among them."""
+"""`choose_blocks` in Triton: the scores of the visible blocks, then the choice among them, back to back."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from slipstream.kernels.attention.index_score.triton_impl import index_score
-from slipstream.kernels.attention.select_blocks.triton_impl import select_blocks
+from slipstream.kernels.attention.index_score.triton_impl import score_visible
+from slipstream.kernels.attention.select_blocks.triton_impl import choose_from
 
 
 def choose_blocks(
@@ -19,5 +20,8 @@ def choose_blocks(
     num_local_blocks: int,
 ) -> Tensor:
     """See the contract."""
-    scores = index_score(index_q, index_k_pages, index_page_table, req_of_token, positions)
-    return select_blocks(scores, positions, index_k_pages.shape[1], topk, num_init_blocks, num_local_blocks)
+    # Not filled: the choice reads no score behind a token's own block.
+    scores = torch.empty((*index_q.shape[:2], index_page_table.shape[1]), device=index_q.device)
+    if len(index_q):
+        score_visible(index_q, index_k_pages, index_page_table, req_of_token, positions, scores)
+    return choose_from(scores, positions, index_k_pages.shape[1], topk, num_init_blocks, num_local_blocks)

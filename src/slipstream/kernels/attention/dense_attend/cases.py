@@ -38,7 +38,10 @@ CASES = (
     Case(
         "padding_between", "padding inside a request's run of tokens", 6, torch.float32, SINGLE, {**MIXED, "holes": 1}
     ),
+    Case("float8", "scales of float8 pages are left out, or swapped", 7, torch.bfloat16, HALF, {**MIXED, "float8": 1}),
 )
+FLOAT8_SCALES = {"k_scale": 0.5, "v_scale": 3.0}
+"""Of float8 cases; powers of two or not, both must be applied."""
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM = 6, 2, 8
 
 
@@ -57,10 +60,12 @@ def make_attention_inputs(case: Case, batch: PagedBatch, generator: torch.Genera
     positions = batch.positions.clone()
     if case.size("holes", 0):
         positions[[3, 5]] = -1
+    stored = torch.float8_e4m3fn if case.size("float8", 0) else case.dtype
     return {
         "q": torch.randn(len(positions), NUM_HEADS, HEAD_DIM, generator=generator).to(case.dtype),
-        "k_pages": fill_pages(batch, [key.to(case.dtype) for key in keys]),
-        "v_pages": fill_pages(batch, [value.to(case.dtype) for value in values]),
+        "k_pages": fill_pages(batch, [key.to(stored) for key in keys]),
+        "v_pages": fill_pages(batch, [value.to(stored) for value in values]),
+        **(FLOAT8_SCALES if case.size("float8", 0) else {}),
         "page_table": batch.page_table,
         "req_of_token": batch.req_of_token,
         "positions": positions,

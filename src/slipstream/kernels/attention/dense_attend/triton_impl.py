@@ -26,7 +26,7 @@ _DECODE_ROWS = 16
 _PREFILL_ROWS = 64
 
 
-@triton.jit(do_not_specialize=["num_tokens"])
+@triton.jit(do_not_specialize=["num_tokens", "scale"])
 def dense_attend_kernel(
     q_ptr,
     k_pages_ptr,
@@ -112,6 +112,8 @@ def dense_attend(
     req_of_token: Tensor,
     positions: Tensor,
     first_visible: int,
+    k_scale: float = 1.0,
+    v_scale: float = 1.0,
 ) -> Tensor:
     """See the contract."""
     req_of_token, positions = req_of_token.contiguous(), positions.contiguous()
@@ -140,7 +142,7 @@ def dense_attend(
         positions,
         mixed,
         stats,
-        head_dim**-0.5,
+        head_dim**-0.5 * k_scale,
         first_visible,
         num_tokens,
         q.stride(0),
@@ -160,5 +162,5 @@ def dense_attend(
         num_warps=4 if is_decode else 8,
         num_stages=2,
     )
-    merge_splits(mixed, stats, out)
+    merge_splits(mixed, stats, out, v_scale)
     return out

@@ -40,6 +40,7 @@ CASES = (
         SINGLE,
         {"seq_lens": (3,), "query_lens": (0,), "page_size": 4, "max_pages": 2, "num_padding": 3},
     ),
+    Case("float8_integers", "float8 keys are read as other numbers", 7, torch.bfloat16, EXACT, {**MIXED, "float8": 1}),
 )
 NUM_INDEX_HEADS, INDEX_HEAD_DIM = 2, 16
 
@@ -59,6 +60,8 @@ def make_inputs(case: Case) -> dict[str, Any]:
 
     index_q = draw(len(batch.positions), NUM_INDEX_HEADS, INDEX_HEAD_DIM)
     contents = [draw(seq_len, INDEX_HEAD_DIM) for seq_len in batch.seq_lens]
+    if case.size("float8", 0):
+        contents = [content.to(torch.float8_e4m3fn) for content in contents]
     if case.name == "nan_query":
         index_q[0, 0] = float("nan")
     return {

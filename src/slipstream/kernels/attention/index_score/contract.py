@@ -31,7 +31,8 @@ def index_score(
 
     Args:
         index_q: [num_tokens, num_index_heads, index_head_dim] float32 or bfloat16.
-        index_k_pages: [num_pages, page_size, index_head_dim] one key per token, shared by the heads.
+        index_k_pages: [num_pages, page_size, index_head_dim] float32, bfloat16 or float8_e4m3fn; one key per token,
+            shared by the heads.
         index_page_table: [num_reqs, max_pages] int32; entries past the request's pages are 0.
         req_of_token: [num_tokens] int64; row of the page table.
         positions: [num_tokens] int64; a token sees positions 0 .. its own; -1 (padding) sees nothing.

@@ -32,6 +32,7 @@ CASES = (
         SINGLE,
         {"seq_lens": (31,), "query_lens": (2,), "page_size": 4, "max_pages": 8, "num_padding": 0},
     ),
+    Case("float8", "scales of float8 pages are left out, or swapped", 7, torch.bfloat16, HALF, {**LONG, "float8": 1}),
 )
 TOPK = 3
 

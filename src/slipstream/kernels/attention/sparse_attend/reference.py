@@ -25,14 +25,19 @@ def sparse_attend(
     req_of_token: Int64[Tensor, "num_tokens"],
     positions: Int64[Tensor, "num_tokens"],
     topk_blocks: Int32[Tensor, "num_tokens num_kv_heads topk"],
+    k_scale: float = 1.0,
+    v_scale: float = 1.0,
 ) -> Float[Tensor, "num_tokens num_heads head_dim"]:
     """See the contract."""
+    dtype = q.dtype
+    q = q if k_scale == 1.0 else q.float() * k_scale
     mixed: list[Tensor] = []
     for run in runs_of(req_of_token, positions, q.shape[1]):
         queries, own_positions, own_choice = rows_of(run, q, positions, topk_blocks)
         table = page_table[run.req]
-        mixed.append(_attend_run(run, queries, k_pages, v_pages, table, own_positions, own_choice).to(q.dtype))
-    return mixed[0] if len(mixed) == 1 else torch.cat(mixed) if mixed else torch.zeros_like(q)
+        part = _attend_run(run, queries, k_pages, v_pages, table, own_positions, own_choice)
+        mixed.append((part if v_scale == 1.0 else part * v_scale).to(dtype))
+    return mixed[0] if len(mixed) == 1 else torch.cat(mixed) if mixed else torch.zeros_like(q, dtype=dtype)
 
 
 def _attend_run(

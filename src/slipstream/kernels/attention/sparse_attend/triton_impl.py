@@ -16,10 +16,10 @@ from slipstream.kernels.attention.triton_parts import (
 )
 
 _MIN_KEYS = 64
-_DECODE_SPLITS = 8
+_DECODE_SPLITS = 16
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["scale"])
 def sparse_attend_kernel(
     q_ptr,
     k_pages_ptr,
@@ -45,7 +45,11 @@ def sparse_attend_kernel(
     BLOCK_GROUP: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
     BLOCK_KEYS: tl.constexpr,
+    IS_DEPENDENT: tl.constexpr,
 ):
+    if IS_DEPENDENT:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     token = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
@@ -90,7 +94,7 @@ def sparse_attend_kernel(
     store_part(mixed_ptr, stats_ptr, row, split, num_splits, is_row, lanes, is_lane, best, total, mixed, HEAD_DIM)
 
 
-def sparse_attend(
+def attend_chosen(
     q: Tensor,
     k_pages: Tensor,
     v_pages: Tensor,
@@ -98,8 +102,33 @@ def sparse_attend(
     req_of_token: Tensor,
     positions: Tensor,
     topk_blocks: Tensor,
+    k_scale: float,
+    v_scale: float,
+    *,
+    max_splits: int,
+    max_keys: int = 128,
+    num_warps: int = 4,
+    num_stages: int = 2,
+    is_dependent: bool = True,
 ) -> Tensor:
-    """See the contract."""
+    """Return the contract's attention with up to max_splits partial sums a row; what benchmarks vary.
+
+    Args:
+        q: as in the contract, and so on up to v_scale.
+        k_pages: as in the contract.
+        v_pages: as in the contract.
+        page_table: as in the contract.
+        req_of_token: as in the contract.
+        positions: as in the contract.
+        topk_blocks: as in the contract.
+        k_scale: as in the contract.
+        v_scale: as in the contract.
+        max_splits: programs among which a row's keys are dealt.
+        max_keys: keys of a tile.
+        num_warps: of a program.
+        num_stages: tiles of keys on their way at once.
+        is_dependent: launched before the kernel before it has ended.
+    """
     req_of_token, positions = req_of_token.contiguous(), positions.contiguous()
     q = q if q.stride(2) == 1 else q.contiguous()
     num_tokens, num_heads, head_dim = q.shape
@@ -109,10 +138,10 @@ def sparse_attend(
     if not num_tokens:
         return out
     topk, group = topk_blocks.shape[2], num_heads // num_kv_heads
-    block_keys = max(_MIN_KEYS, min(page_size, 128))
-    num_tiles = triton.cdiv(topk * page_size, block_keys)
-    num_splits = min(num_tiles, _DECODE_SPLITS) if num_tokens <= DECODE_TOKENS else 1
+    block_keys = max(_MIN_KEYS, min(page_size, max_keys))
+    num_splits = min(triton.cdiv(topk * page_size, block_keys), max_splits)
     mixed, stats = part_buffers(num_tokens * num_heads, num_splits, head_dim, q.device)
+    is_device = q.device.type != "cpu"
     sparse_attend_kernel[(num_tokens, num_kv_heads, num_splits)](
         q,
         k_pages,
@@ -123,7 +152,7 @@ def sparse_attend(
         topk_blocks.contiguous(),
         mixed,
         stats,
-        head_dim**-0.5,
+        head_dim**-0.5 * k_scale,
         q.stride(0),
         q.stride(1),
         k_pages.stride(0),
@@ -138,8 +167,37 @@ def sparse_attend(
         BLOCK_GROUP=max(16, triton.next_power_of_2(group)),
         BLOCK_DIM=max(16, triton.next_power_of_2(head_dim)),
         BLOCK_KEYS=block_keys,
-        num_warps=4,
-        num_stages=2,
+        IS_DEPENDENT=is_dependent and is_device,
+        num_warps=num_warps,
+        num_stages=num_stages,
+        launch_pdl=is_dependent and is_device,
     )
-    merge_splits(mixed, stats, out)
+    merge_splits(mixed, stats, out, v_scale)
     return out
+
+
+def sparse_attend(
+    q: Tensor,
+    k_pages: Tensor,
+    v_pages: Tensor,
+    page_table: Tensor,
+    req_of_token: Tensor,
+    positions: Tensor,
+    topk_blocks: Tensor,
+    k_scale: float = 1.0,
+    v_scale: float = 1.0,
+) -> Tensor:
+    """See the contract."""
+    max_splits = _DECODE_SPLITS if len(q) <= DECODE_TOKENS else 1
+    return attend_chosen(
+        q,
+        k_pages,
+        v_pages,
+        page_table,
+        req_of_token,
+        positions,
+        topk_blocks,
+        k_scale,
+        v_scale,
+        max_splits=max_splits,
+    )

@@ -23,6 +23,15 @@ CASES = (
         EXACT,
         {"num_skipped": 1},
     ),
+    Case(
+        "float8",
+        "what is beyond 448 is stored as NaN, or a scale is left out",
+        7,
+        torch.float8_e4m3fn,
+        EXACT,
+        {"num_skipped": 1, "index": 1},
+    ),
+    Case("float8_infinite", "infinities are stored as NaN", 8, torch.float8_e4m3fn, EXACT, {"num_skipped": 0}),
 )
 NUM_TOKENS, NUM_PAGES, PAGE_SIZE, NUM_KV_HEADS, HEAD_DIM, INDEX_HEAD_DIM = 5, 4, 4, 2, 3, 6
 
@@ -36,12 +45,20 @@ def make_inputs(case: Case) -> dict[str, Any]:
         k_pages, v_pages = pool[:, 0], pool[:, 1]
     else:
         k_pages = _numbered(NUM_PAGES, PAGE_SIZE, NUM_KV_HEADS, HEAD_DIM).to(case.dtype)
-        v_pages = k_pages + 100.0
+        v_pages = (k_pages.float() + 100.0).to(case.dtype)
     inputs: dict[str, Any] = {"k": k, "v": v, "k_pages": k_pages, "v_pages": v_pages}
+    if case.name == "float8":
+        # Up to 1,800 before the scales, 360 and 1,800 after them.
+        inputs |= {"k": k * 600, "v": v * 600, "k_scale": 5.0, "v_scale": 1.0}
+    elif case.name == "float8_infinite":
+        k[0, 0, 0], k[1, 1, 1], v[2, 0, 2] = float("inf"), float("-inf"), 1e30
     inputs["slot_mapping"] = _slots(case, generator, NUM_PAGES)
     if case.size("index", 0):
         inputs["index_k"] = torch.randn(NUM_TOKENS, INDEX_HEAD_DIM, generator=generator)
         inputs["index_k_pages"] = _numbered(NUM_PAGES + 1, PAGE_SIZE, INDEX_HEAD_DIM)
+        if case.name == "float8":
+            inputs["index_k"] *= 600
+            inputs["index_k_pages"] = inputs["index_k_pages"].to(case.dtype)
         inputs["index_slot_mapping"] = _slots(case, generator, NUM_PAGES + 1)
     return inputs
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from slipstream.kernels.attention.checks import check_scales
 from slipstream.kernels.faults import shape_fault
 from slipstream.kernels.select import select
 
@@ -23,6 +24,8 @@ def write_kv(
     index_k: Float[Tensor, "num_tokens index_head_dim"] | None = None,
     index_k_pages: Float[Tensor, "num_index_pages page_size index_head_dim"] | None = None,
     index_slot_mapping: Int64[Tensor, "num_tokens"] | None = None,
+    k_scale: float = 1.0,
+    v_scale: float = 1.0,
 ) -> None:
     """Write row i to slot slot_mapping[i], that is to page slot // page_size at slot % page_size.
 
@@ -35,12 +38,16 @@ def write_kv(
         index_k: [num_tokens, index_head_dim], given together with the two that follow, or not at all.
         index_k_pages: [num_pages of its own, page_size, index_head_dim]; written in place.
         index_slot_mapping: [num_tokens] int64 slots of the index pages; -1 is skipped.
+        k_scale: keys are divided by this before they are stored; 1 unless pages are float8.
+        v_scale: values are divided by this before they are stored; 1 unless pages are float8.
 
     Raises:
         ShapeError: an axis or a dtype disagrees.
+        KernelError: a scale is not a positive number, or not 1 for pages that are not float8.
 
     Graph: slots are read on the device.
-    Numerics: rows are rounded to the dtype of the pages.
+    Numerics: rows are rounded to the dtype of the pages. Pages in float8_e4m3fn saturate: what is beyond 448 is stored
+        as 448, infinities too; NaN stays NaN. Index keys have no scale: a ranking ignores it.
     """
     if k.dim() != 3 or v.shape != k.shape:
         raise shape_fault("write_kv", "v", v, f"{list(k.shape)}, as k, [num_tokens, num_kv_heads, head_dim]")
@@ -49,10 +56,11 @@ def write_kv(
         raise shape_fault("write_kv", "k_pages", k_pages, allowed)
     if slot_mapping.shape != k.shape[:1] or slot_mapping.dtype != torch.int64:
         raise shape_fault("write_kv", "slot_mapping", slot_mapping, f"[{k.shape[0]}] int64")
+    check_scales("write_kv", k_pages, k_scale, v_scale)
     if index_k is not None:
         _check_index(k, index_k, index_k_pages, index_slot_mapping)
     function = select("cache/write_kv", k.device.type).function
-    function(k, v, k_pages, v_pages, slot_mapping, index_k, index_k_pages, index_slot_mapping)
+    function(k, v, k_pages, v_pages, slot_mapping, index_k, index_k_pages, index_slot_mapping, k_scale, v_scale)
 
 
 def _check_index(k: Tensor, index_k: Tensor, pages: Tensor | None, slots: Tensor | None) -> None:

@@ -8,6 +8,17 @@ from torch import Tensor
 
 
 @triton.jit
+def rounded(row, scale, dtype: tl.constexpr):
+    """Return a row as pages of a dtype store it: float8 divided by the scale and saturated, NaN kept."""
+    if dtype == tl.float8e4nv:
+        wide = tl.div_rn(row.to(tl.float32), scale)
+        wide = tl.where(wide > 448.0, 448.0, tl.where(wide < -448.0, -448.0, wide))
+        return wide.to(dtype)
+    else:
+        return row.to(dtype)
+
+
+@triton.jit(do_not_specialize=["k_scale", "v_scale"])
 def write_kv_kernel(
     k_ptr,
     v_ptr,
@@ -26,6 +37,8 @@ def write_kv_kernel(
     slot_stride,
     index_page_stride,
     index_slot_stride,
+    k_scale,
+    v_scale,
     PAGE_SIZE: tl.constexpr,
     NUM_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -43,8 +56,8 @@ def write_kv_kernel(
         k = tl.load(k_ptr + token * k_stride_token + head * k_stride_head + lane, mask=is_inside, other=0.0)
         v = tl.load(v_ptr + token * v_stride_token + head * v_stride_head + lane, mask=is_inside, other=0.0)
         place = slot // PAGE_SIZE * page_stride + slot % PAGE_SIZE * slot_stride
-        tl.store(k_pages_ptr + place + lanes, k.to(k_pages_ptr.dtype.element_ty), mask=is_inside)
-        tl.store(v_pages_ptr + place + lanes, v.to(v_pages_ptr.dtype.element_ty), mask=is_inside)
+        tl.store(k_pages_ptr + place + lanes, rounded(k, k_scale, k_pages_ptr.dtype.element_ty), mask=is_inside)
+        tl.store(v_pages_ptr + place + lanes, rounded(v, v_scale, v_pages_ptr.dtype.element_ty), mask=is_inside)
     if INDEX_DIM > 0:
         index_slot = tl.load(index_slots_ptr + token)
         if index_slot >= 0:
@@ -52,7 +65,8 @@ def write_kv_kernel(
             is_used = columns < INDEX_DIM
             key = tl.load(index_k_ptr + token * index_stride + columns, mask=is_used, other=0.0)
             place = index_slot // PAGE_SIZE * index_page_stride + index_slot % PAGE_SIZE * index_slot_stride
-            tl.store(index_pages_ptr + place + columns, key.to(index_pages_ptr.dtype.element_ty), mask=is_used)
+            key = rounded(key, 1.0, index_pages_ptr.dtype.element_ty)
+            tl.store(index_pages_ptr + place + columns, key, mask=is_used)
 
 
 def write_kv(
@@ -64,6 +78,8 @@ def write_kv(
     index_k: Tensor | None,
     index_k_pages: Tensor | None,
     index_slot_mapping: Tensor | None,
+    k_scale: float = 1.0,
+    v_scale: float = 1.0,
 ) -> None:
     """See the contract. Pages may be views; what one token has in a page lies together."""
     slot_mapping = slot_mapping.contiguous()
@@ -95,6 +111,8 @@ def write_kv(
         k_pages.stride(1),
         0 if index_k_pages is None else index_k_pages.stride(0),
         0 if index_k_pages is None else index_k_pages.stride(1),
+        k_scale,
+        v_scale,
         PAGE_SIZE=k_pages.shape[1],
         NUM_HEADS=num_heads,
         HEAD_DIM=head_dim,

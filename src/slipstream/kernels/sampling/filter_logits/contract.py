@@ -27,9 +27,9 @@ def filter_logits(
 ) -> Float32[Tensor, "num_tokens vocab_size"]:
     """Return the logits with every excluded token at -inf.
 
-    Order: the temperature scales, then min-p, then top-k, then top-p on what remains, renormalised. Ties at a cut
-    are resolved by token id, ascending; top-k keeps exactly k of the tokens that min-p left, and the most likely
-    token always stays.
+    Order: the temperature scales in float32, then min-p, then top-k, then top-p on what remains, renormalised. Ties
+    at a cut are resolved by token id, ascending; top-k keeps exactly k of the tokens that min-p left, and the most
+    likely token always stays.
 
     Args:
         logits: [num_tokens, vocab_size] float32; -inf is a token that is already excluded.
@@ -45,8 +45,10 @@ def filter_logits(
         ShapeError: an axis or a dtype disagrees.
 
     Graph: reads nothing on the host; one code path for every mixture of rows.
-    Numerics: the mass of top-p is summed in 40-bit fixed point relative to the row's maximum, so the cut does not
-        depend on the order of summation.
+    Numerics: a token weighs e^(scaled logit - scaled maximum), as `exact_math` computes it, which is the same on every
+        device; min-p keeps a weight of at least min_p. The mass of top-p is summed in 40-bit fixed point relative to
+        the row's maximum, so the cut does not depend on the order of summation. The set that stays is therefore the
+        same on every device, bit for bit.
     Source: order of filters as in vLLM, so that the same parameters mean the same set of tokens.
     """
     require("filter_logits", "logits", logits, (-1, -1), torch.float32)

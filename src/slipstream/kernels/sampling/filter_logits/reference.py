@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_MASS_BITS = 40
+from slipstream.kernels.sampling.exact_math import fixed_point, relative_weight
+
+MASS_BITS = 40
 
 
 def filter_logits(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
@@ -15,7 +17,7 @@ def filter_logits(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Ten
     # Relative to the row's maximum: a tiny temperature then cannot overflow the most likely token.
     scale = torch.where(temperature > 0, temperature, 1.0)[:, None]
     scaled = torch.where(is_filtered, (logits - top) / scale, 0.0)
-    above_min_p = scaled.double() >= min_p.double().log()[:, None]
+    above_min_p = relative_weight(scaled) >= min_p.double()[:, None]
 
     # Stable and descending: equal scores stay in order of token id, so a rank is a total order.
     ordered, order = scaled.masked_fill(~above_min_p, -torch.inf).sort(stable=True, dim=-1, descending=True)
@@ -23,7 +25,7 @@ def filter_logits(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Ten
     limit = torch.where(top_k > 0, top_k.long(), logits.shape[1])[:, None]
     keeps_rank = rank < limit
 
-    mass = (ordered.double().exp() * 2.0**_MASS_BITS).round().long() * keeps_rank
+    mass = fixed_point(relative_weight(ordered), MASS_BITS) * keeps_rank
     mass_before = mass.cumsum(-1) - mass
     allowance = top_p.double()[:, None] * mass.sum(-1, keepdim=True).double()
     keeps_rank &= (mass_before.double() < allowance) | (top_p >= 1.0)[:, None] | (rank == 0)

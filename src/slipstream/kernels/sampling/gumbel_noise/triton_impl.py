@@ -21,8 +21,8 @@ def mix(word):
 
 
 @triton.jit
-def noise_of(seed, position, token_ids):
-    """Return float32 noise of one row.
+def uniform_of(seed, position, token_ids):
+    """Return float64 in (0, 1) of one row: the noise before it is shaped.
 
     Args:
         seed: int64.
@@ -35,8 +35,13 @@ def noise_of(seed, position, token_ids):
     first = mix(mix(mix(seed_low ^ 0x51ED270B) ^ seed_high) ^ place)
     second = mix(mix(mix(place ^ 0x2545F491) ^ seed_low) ^ seed_high)
     words = mix(mix(token_ids.to(tl.uint32) + first) ^ second)
-    uniform = ((words >> 9).to(tl.float64) + 0.5) * 1.1920928955078125e-07
-    return (-tl.log(-tl.log(uniform))).to(tl.float32)
+    return ((words >> 9).to(tl.float64) + 0.5) * 1.1920928955078125e-07
+
+
+@triton.jit
+def noise_of(seed, position, token_ids):
+    """Return float32 noise of one row; arguments as of `uniform_of`."""
+    return (-tl.log(-tl.log(uniform_of(seed, position, token_ids)))).to(tl.float32)
 
 
 @triton.jit

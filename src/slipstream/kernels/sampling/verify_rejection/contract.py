@@ -50,8 +50,11 @@ def verify_rejection(
         ShapeError: an axis or a dtype disagrees.
 
     Graph: reads nothing on the host.
-    Numerics: p in float64. A q that is NaN rejects its draft and then counts as 0. A residual without mass, which
-        only rounding can make, is replaced by p.
+    Numerics: p in float64 from the exponential of `exact_math`; its total is summed in 44-bit fixed point relative to
+        the row's maximum, and a residual is drawn by the logarithm of `exact_math`, so that no order of summation and
+        no device shows. A p is within 2^-26 of itself for 200,064 tokens, where the noise has 23 bits. A q that is NaN
+        rejects its draft; NaN and negative q then count as 0. A residual without mass, which only rounding can make,
+        is replaced by p.
     Source: speculative sampling (arXiv 2211.17192), algorithm 1.
     """
     require("verify_rejection", "logits", logits, (-1, -1, -1), torch.float32)

@@ -1,0 +1,1 @@
+"""Decode targets: flat forward passes, each for one GPU architecture and one way of storing weights."""

@@ -1,0 +1,1 @@
+"""Decode targets of the MiniMax-M3 family."""

@@ -1,0 +1,1 @@
+"""The measurements: each takes a subject and prepared work, and yields its results one by one."""

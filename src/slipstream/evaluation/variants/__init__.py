@@ -1,0 +1,1 @@
+"""Changed copies of checkpoints: features switched off, other block selections, control drafters. Needs torch."""

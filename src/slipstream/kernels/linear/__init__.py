@@ -1,0 +1,1 @@
+"""Products with weights in compressed formats, for few rows."""

@@ -1,0 +1,1 @@
+"""Sum of partial products, in order."""

@@ -1,0 +1,1 @@
+"""The clamped gated activation of a sum of partial products."""

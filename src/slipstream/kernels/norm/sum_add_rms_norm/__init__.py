@@ -1,0 +1,1 @@
+"""A sum of partial products, added to the residual stream and normalised."""

@@ -1,0 +1,1 @@
+"""Measure parts of the engine from inside, on the device."""

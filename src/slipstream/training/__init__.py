@@ -1,0 +1,1 @@
+"""Training of draft networks on text that their target writes itself."""

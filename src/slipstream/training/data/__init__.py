@@ -1,0 +1,1 @@
+"""Prompts, the texts that the target writes, and batches of them."""
