@@ -1,8 +1,8 @@
 """Tokens per second of the bundled model on a GPU: drafter on and off, graphs on and off, several batches.
 
-Usage: python benchmarks/engine.py [--output FILE.json]. One engine per line, in this process; every request writes the
-same number of tokens past its end token, so that all rows stay busy. The clock starts after a warm-up round, and covers
-prefill too.
+Usage: python benchmarks/engine.py [--only speed|launches|host] [--output FILE.json]. One engine per line, in this
+process; every request writes the same number of tokens past its end token, so that all rows stay busy. The clock starts
+after a warm-up round, and covers prefill too.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import platform
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -135,35 +136,51 @@ def host_time(batch: int, drafter: str) -> dict[str, Any]:
     return {"batch": batch, "drafter": drafter, "host_us": {**parts, "sum": sum(parts.values())}}
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
-    records = []
+def speeds() -> Iterator[dict[str, Any]]:
+    """Measure and print tokens per second."""
     for batch in (1, 8, 64):
         for drafter in ("none", "eagle3"):
             for graphs in ("on", "off") if batch == 1 else ("on",):
                 record = measure(batch, drafter=drafter, cuda_graphs=graphs)
-                records.append(record)
                 print(
                     f"batch {batch:3} drafter {drafter:7} graphs {graphs:3} "
                     f"{record['tokens_per_s_per_user']:8.1f} tok/s per user {record['tokens_per_s']:9.1f} tok/s "
                     f"{record['ms_per_step']:7.3f} ms a step, acceptance length {record['acceptance_length']:.2f}"
                 )
+                yield record
+
+
+def launches() -> Iterator[dict[str, Any]]:
+    """Measure and print kernels and device time of a step."""
     for drafter in ("none", "eagle3"):
         record = profile(drafter)
-        records.append(record)
         print(
             f"drafter {drafter:7} {record['kernels_per_step']:6.0f} kernels and copies a step, prefill included; "
             f"{record['device_ms_per_step']:.3f} ms of device time"
         )
-    for batch in (1, 8, 64):
+        yield record
+
+
+def host_times() -> Iterator[dict[str, Any]]:
+    """Measure and print the host's own time of a step."""
+    for batch in (1, 64):
         for drafter in ("none", "eagle3"):
             record = host_time(batch, drafter)
-            records.append(record)
             shown = ", ".join(f"{name} {value:.0f}" for name, value in record["host_us"].items())
             print(f"batch {batch:3} drafter {drafter:7} host time of a decode step in us: {shown}")
+            yield record
+
+
+PARTS = {"speed": speeds, "launches": launches, "host": host_times}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--only", choices=list(PARTS), action="append", help="parts to measure; all without it")
+    options = parser.parse_args()
+    records = [record for name in options.only or PARTS for record in PARTS[name]()]
     if options.output is not None:
         machine = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
         machine["python"] = platform.python_version()

@@ -62,7 +62,10 @@ class SliceSettings:
 
 
 class StandInDrafter:
-    """Proposes the same tokens always: a step without a drafter's own work, but with ladders of full length."""
+    """Proposes the same tokens always, all different: ladders of full length without a drafter's own work.
+
+    Rows of one token would choose the same experts, and a step would look cheaper than it is.
+    """
 
     def __init__(self, draft_len: int) -> None:
         self.spec = DrafterSpec(name="stand-in", draft_len=draft_len)
@@ -72,9 +75,14 @@ class StandInDrafter:
         del inputs, cache
 
     def propose(self, inputs: ProposeInputs, cache: DraftCache) -> Proposal:
-        """Return token 1 at every place."""
-        shape = (len(inputs.num_accepted), self.spec.draft_len)
-        return Proposal(torch.ones(shape, dtype=torch.int64, device=inputs.num_accepted.device))
+        """Return tokens 1, 2, .. for every row."""
+        num_rows, device = len(inputs.num_accepted), inputs.num_accepted.device
+        return Proposal(draft_tokens(self.spec.draft_len, device).repeat(num_rows, 1))
+
+
+def draft_tokens(draft_len: int, device: torch.device) -> torch.Tensor:
+    """Return [draft_len] int64: what the stand-in proposes."""
+    return torch.arange(1, draft_len + 1, device=device)
 
 
 def slice_spec(spec: TargetSpec, tp_size: int) -> tuple[TargetSpec, RankSizes]:
@@ -191,11 +199,12 @@ class RankSlice:
 
     def rewind(self) -> None:
         """Put every row back to the end of its context."""
-        rows, batch = self.parts.rows, self.settings.batch
-        rows.num_computed_tokens[:batch] = self.settings.context
+        rows, settings, batch = self.parts.rows, self.settings, self.settings.batch
+        rows.num_computed_tokens[:batch] = settings.context
         rows.max_seq_len[:batch] = self.config.scheduler.max_model_len
-        rows.last_token[:batch] = torch.arange(batch, device=rows.last_token.device) + 3
-        rows.draft_tokens[:batch] = 1
+        # Requests differ from each other and from their drafts.
+        rows.last_token[:batch] = torch.arange(batch, device=rows.last_token.device) + settings.draft_len + 1
+        rows.draft_tokens[:batch] = draft_tokens(settings.draft_len, rows.last_token.device)
 
     def step(self) -> PendingRuns:
         """Launch one decode step of all rows: verify, accept, commit."""

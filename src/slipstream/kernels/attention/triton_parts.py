@@ -120,6 +120,6 @@ def merge_splits(mixed: Tensor, stats: Tensor, out: Tensor, out_scale: float = 1
         BLOCK_SPLITS=triton.next_power_of_2(num_splits),
         BLOCK_DIM=triton.next_power_of_2(dim),
         IS_DEPENDENT=is_device,
-        num_warps=1,
+        num_warps=1 if num_splits <= 32 else 4,
         launch_pdl=is_device,
     )

@@ -263,12 +263,13 @@ def test_empty_batch():
 
 def test_plans_divide_the_hidden_axis_and_fit_the_registers():
     for hidden_size, width in ((6144, 384), (6144, 768), (6144, 1536), (256, 128), (384, 128)):
-        plans = [plan_for(num_tokens, hidden_size, width) for num_tokens in (1, 8, 255, 256, 4096)]
+        counts = (1, 8, 255, 256, 4096)
+        plans = [plan_for(num_tokens, hidden_size, width) for num_tokens in counts]
         assert len({plan.split for plan in plans}) == 1, "a token's sums must not depend on its batch"
         assert hidden_size // 128 % plans[0].split == 0
-        for plan in plans:
+        for num_tokens, plan in zip(counts, plans, strict=True):
             assert plan.max_registers * 32 * plan.num_warps * plan.blocks_per_processor <= 65536
-            plan.check(block_tokens=16 if plan == plans[0] else 64)
+            plan.check(block_tokens=16 if num_tokens < 256 else 64)
     with pytest.raises(KernelError, match="take fewer stages"):
         Plan(split=1, stages=9).check(block_tokens=16)
     assert Plan(split=1, blocks_per_processor=1, num_warps=4).max_registers == 255

@@ -21,7 +21,7 @@ from slipstream.kernels.attention.triton_parts import (
 
 _DECODE_KEYS = 64
 _PREFILL_KEYS = 32
-_DECODE_SPLITS = 32
+_DECODE_SPLITS = 128
 _DECODE_ROWS = 16
 _PREFILL_ROWS = 64
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from slipstream.kernels.attention.index_score.reference import NAN_SCORE
 
 _MIN_KEYS = 64
-_MIN_SPLITS, _MAX_PROGRAMS = 64, 1024
+_MIN_SPLITS, _MAX_PROGRAMS = 64, 264
 
 
 @triton.jit
@@ -141,7 +141,7 @@ def score_visible(
     scores: Tensor,
     *,
     max_programs: int = _MAX_PROGRAMS,
-    num_stages: int = 2,
+    num_stages: int = 1,
     num_warps: int = 4,
     is_dependent: bool = True,
     is_early: bool = False,

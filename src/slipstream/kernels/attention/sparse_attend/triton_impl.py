@@ -108,7 +108,7 @@ def attend_chosen(
     max_splits: int,
     max_keys: int = 128,
     num_warps: int = 4,
-    num_stages: int = 2,
+    num_stages: int | None = None,
     is_dependent: bool = True,
 ) -> Tensor:
     """Return the contract's attention with up to max_splits partial sums a row; what benchmarks vary.
@@ -126,7 +126,7 @@ def attend_chosen(
         max_splits: programs among which a row's keys are dealt.
         max_keys: keys of a tile.
         num_warps: of a program.
-        num_stages: tiles of keys on their way at once.
+        num_stages: tiles of keys on their way at once; None for one of float8 and two of others, measured best.
         is_dependent: launched before the kernel before it has ended.
     """
     req_of_token, positions = req_of_token.contiguous(), positions.contiguous()
@@ -169,7 +169,7 @@ def attend_chosen(
         BLOCK_KEYS=block_keys,
         IS_DEPENDENT=is_dependent and is_device,
         num_warps=num_warps,
-        num_stages=num_stages,
+        num_stages=num_stages or (1 if k_pages.dtype == torch.float8_e4m3fn else 2),
         launch_pdl=is_dependent and is_device,
     )
     merge_splits(mixed, stats, out, v_scale)

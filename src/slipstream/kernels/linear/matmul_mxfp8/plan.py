@@ -6,8 +6,10 @@ from slipstream.kernels.linear.matmul_mxfp8.layout import CHUNK, UNIT
 
 MAX_UNITS = 8
 """More do not fit into the registers of a warp group beside the rows."""
-_TARGET_BLOCKS = 192
-"""Thread blocks that fill a Hopper GPU once while their weights wait in registers."""
+_TARGET_BLOCKS = 256
+"""Thread blocks that fill a Hopper GPU while their weights wait in registers: two a processor, measured."""
+_WIDE_REGISTERS = 168
+"""Registers of a thread with two chunks of weights: three thread blocks then wait side by side, measured."""
 
 
 def units_per_split(out_units: int, in_units: int) -> int:
@@ -21,6 +23,15 @@ def units_per_split(out_units: int, in_units: int) -> int:
     while units < MAX_UNITS and units < in_units and out_units * -(-in_units // (2 * units)) >= _TARGET_BLOCKS:
         units *= 2
     return units
+
+
+def max_registers(units: int) -> int | None:
+    """Return the registers that a thread may use, or None for what the compiler takes.
+
+    Args:
+        units: inner units of a split.
+    """
+    return _WIDE_REGISTERS if units > CHUNK else None
 
 
 def num_splits(out_features: int, in_features: int) -> int:

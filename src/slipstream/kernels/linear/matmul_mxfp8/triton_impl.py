@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from slipstream.kernels.linear.matmul_mxfp8.layout import CHUNK
-from slipstream.kernels.linear.matmul_mxfp8.plan import units_per_split
+from slipstream.kernels.linear.matmul_mxfp8.plan import max_registers, units_per_split
 
 _ROWS = 16
 
@@ -147,7 +147,7 @@ def launch(
     units: int,
     *,
     is_dependent: bool = True,
-    is_early: bool = True,
+    is_early: bool = False,
     max_registers: int | None = None,
 ) -> Tensor:
     """Return the partial sums with a split of `units`; what benchmarks vary.
@@ -193,4 +193,5 @@ def launch(
 
 def matmul_mxfp8(x: Tensor, words: Tensor, scale_words: Tensor, out_features: int) -> Tensor:
     """See the contract."""
-    return launch(x, words, scale_words, out_features, units_per_split(words.shape[0], words.shape[1]))
+    units = units_per_split(words.shape[0], words.shape[1])
+    return launch(x, words, scale_words, out_features, units, max_registers=max_registers(units))

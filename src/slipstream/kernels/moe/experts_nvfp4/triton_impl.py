@@ -20,6 +20,7 @@ from slipstream.kernels.moe.experts_nvfp4.layout import TILE
 from slipstream.kernels.moe.experts_nvfp4.triton_kernels import feed_forward_kernel, lists_kernel, sum_slots_kernel
 
 _SCAN = 256
+_FEW_TOKENS = 8
 _PREFILL_TOKENS = 256
 _SUM_COLUMNS = 1024
 _SHARED_BYTES, _RESERVED_BYTES = 233_472, 1024
@@ -81,10 +82,11 @@ def plan_for(num_tokens: int, hidden_size: int, width: int) -> Plan:
         width: intermediate_size as held by this rank, a multiple of 128.
     """
     # The narrower the slice, the fewer its pieces: then the hidden axis is split to occupy the GPU.
-    wanted = 4 if width <= 512 else 2 if width <= 1024 else 1
-    split = next(split for split in (wanted, 2, 1) if hidden_size // TILE % split == 0)
-    if num_tokens < _PREFILL_TOKENS:
+    split = 2 if width <= 1024 and hidden_size // TILE % 2 == 0 else 1
+    if num_tokens < _FEW_TOKENS and width <= 512:
         return Plan(split=split)
+    if num_tokens < _PREFILL_TOKENS:
+        return Plan(split=split, rows=128, stages=3, preload=2, blocks_per_processor=3)
     # Sums of 64 tokens take the registers that weights read ahead would take.
     return Plan(split=split, rows=128, stages=3, preload=0, blocks_per_processor=2)
 
