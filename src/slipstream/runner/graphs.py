@@ -127,6 +127,8 @@ class LadderGraphs:
 
     def _capture_rung(self, rung: Rung, stream: torch.cuda.Stream, pool: Any) -> _Captured:
         batch_rows = self._padding(rung.num_rows)
+        # HAZARD: the padding was written on another stream; unwaited for, a dry run would commit to whatever rows it finds.
+        stream.wait_stream(torch.cuda.current_stream(self._device))
         choice = BatchChoice((), rung.sampling_class, (), has_rejection=rung.has_rejection)
         with torch.cuda.stream(stream):
             for _ in range(_NUM_DRY_RUNS):
@@ -146,6 +148,7 @@ class LadderGraphs:
             is_constrained=(),
             faults=(),
         )
+        stream.wait_stream(torch.cuda.current_stream(self._device))
         # INVARIANT: a request that asks for none of this keeps its bits: every edit has a neutral value.
         plain = BatchChoice((), SamplingClass.FULL, (True,), has_rejection=self._can_reject, needs=ALL_NEEDS)
         choices = (plain, replace(plain, num_top=(MAX_LOGPROBS,)))

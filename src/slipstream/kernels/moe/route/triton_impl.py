@@ -1,7 +1,6 @@
 """`route` in Triton: partial scores of a tile of tokens per slice of the hidden axis, then the choice per token.
 
-The slices are added in one order, and a score depends on its token alone. Both kernels load what does not depend on the
-step, router weights and bias, before they wait for the kernel before them.
+The slices are added in one order, and a score depends on its token alone.
 """
 
 from __future__ import annotations
@@ -30,37 +29,27 @@ def partial_scores_kernel(
     TILE_TOKENS: tl.constexpr,
     SLICE: tl.constexpr,
     STEP: tl.constexpr,
-    IS_DEPENDENT: tl.constexpr,
 ):
-    if IS_DEPENDENT:
-        tl.extra.cuda.gdc_launch_dependents()
     token = tl.program_id(0).to(tl.int64) * TILE_TOKENS + tl.arange(0, TILE_TOKENS)
     part = tl.program_id(1)
     expert = tl.arange(0, BLOCK_EXPERTS)
     lanes = tl.arange(0, STEP)
     is_token = token < num_tokens
     is_expert = expert < NUM_EXPERTS
-    weights = ()
-    for start in tl.static_range(0, SLICE, STEP):
-        column = part * SLICE + start + lanes
-        weight = tl.load(
-            weight_ptr + expert[None, :] * hidden_size + column[:, None],
-            mask=is_expert[None, :] & (column < hidden_size)[:, None],
-            other=0.0,
-        )
-        weights = weights + (weight,)  # noqa: RUF005 - the language of kernels does not unpack
-    # HAZARD: whatever a kernel of the step wrote may be read only from here on.
-    if IS_DEPENDENT:
-        tl.extra.cuda.gdc_wait()
     total = tl.zeros((TILE_TOKENS, BLOCK_EXPERTS), tl.float32)
-    for start in tl.static_range(0, SLICE, STEP):
+    for start in range(0, SLICE, STEP):
         column = part * SLICE + start + lanes
         is_inside = column < hidden_size
         x = tl.load(
             x_ptr + token[:, None] * x_stride + column[None, :], mask=is_token[:, None] & is_inside[None, :], other=0.0
         ).to(tl.float32)
+        weight = tl.load(
+            weight_ptr + expert[None, :] * hidden_size + column[:, None],
+            mask=is_expert[None, :] & is_inside[:, None],
+            other=0.0,
+        )
         # HAZARD: the default would round both to 10 bits, and near ties would choose other experts.
-        total = tl.dot(x, weights[start // STEP], total, input_precision="ieee")
+        total = tl.dot(x, weight, total, input_precision="ieee")
     place = (token[:, None] * num_slices + part) * NUM_EXPERTS + expert[None, :]
     tl.store(partial_ptr + place, total, mask=is_token[:, None] & is_expert[None, :])
 
@@ -78,22 +67,16 @@ def choose_experts_kernel(
     BLOCK_EXPERTS: tl.constexpr,
     TOPK: tl.constexpr,
     BLOCK_TOPK: tl.constexpr,
-    IS_DEPENDENT: tl.constexpr,
 ):
-    if IS_DEPENDENT:
-        tl.extra.cuda.gdc_launch_dependents()
     token = tl.program_id(0).to(tl.int64)
     expert = tl.arange(0, BLOCK_EXPERTS)
     is_expert = expert < NUM_EXPERTS
-    bias = tl.load(bias_ptr + expert, mask=is_expert, other=0.0)
-    if IS_DEPENDENT:
-        tl.extra.cuda.gdc_wait()
     logit = tl.zeros((BLOCK_EXPERTS,), tl.float32)
     for part in range(num_slices):
         place = (token * num_slices + part) * NUM_EXPERTS + expert
         logit += tl.load(partial_ptr + place, mask=is_expert, other=0.0)
     score = 1.0 / (1.0 + tl.exp(-logit))
-    biased = score + bias
+    biased = score + tl.load(bias_ptr + expert, mask=is_expert, other=0.0)
     # NaN sorts first, as in the reference, so that a faulty row shows instead of choosing nobody.
     biased = tl.where(biased == biased, biased, float("inf"))
     bits = (biased + 0.0).to(tl.int32, bitcast=True)
@@ -134,7 +117,6 @@ def route(
     if not num_tokens:
         return ids, weights
     num_slices = triton.cdiv(hidden_size, _SLICE)
-    is_device = x.device.type != "cpu"
     partial = torch.empty((num_tokens, num_slices, num_experts), dtype=torch.float32, device=x.device)
     block_experts = max(16, triton.next_power_of_2(num_experts))
     partial_scores_kernel[(triton.cdiv(num_tokens, _TILE_TOKENS), num_slices)](
@@ -150,9 +132,7 @@ def route(
         TILE_TOKENS=_TILE_TOKENS,
         SLICE=_SLICE,
         STEP=_STEP,
-        IS_DEPENDENT=is_device,
-        num_warps=8,
-        launch_pdl=is_device,
+        num_warps=4,
     )
     choose_experts_kernel[(num_tokens,)](
         partial,
@@ -166,8 +146,6 @@ def route(
         BLOCK_EXPERTS=block_experts,
         TOPK=topk_experts,
         BLOCK_TOPK=triton.next_power_of_2(topk_experts),
-        IS_DEPENDENT=is_device,
         num_warps=1,
-        launch_pdl=is_device,
     )
     return ids, weights
