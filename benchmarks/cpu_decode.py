@@ -25,6 +25,7 @@ RUNS = {
 
 def run(words: list[str]) -> None:
     """Run one command of the program; it always ends by SystemExit."""
+    sys.argv = ["slipstream", *words]  # what the result file names as its command
     try:
         main(words)
     except SystemExit as stopped:

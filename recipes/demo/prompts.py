@@ -24,7 +24,7 @@ READ_STORIES = 4  # of the stories; the others are written
 AVOIDED = re.compile(r"\b(aggression|blindness|contraceptive|stroke|viper|thong|dungeon|tragedy|mortgage)s?\b", re.I)
 RECALL_FILLERS = (6, 10, 14, 18)
 # Length in tokens and depth of the planted fact.
-NEEDLES = ((300, 0.1), (400, 0.6), (500, 0.3), (650, 0.8), (800, 0.0), (1000, 0.5), (1300, 0.2), (1700, 0.7))
+NEEDLES = ((300, 0.1), (400, 0.6), (500, 0.3), (650, 0.8), (800, 0.0), (1000, 0.5), (1300, 0.2), (1950, 0.7))
 
 
 def draw_prompt(rng: random.Random, chats: list[tuple[str, str]], fillers: list[str]) -> str:

@@ -113,12 +113,15 @@ def needle_share(
     network.set_selection("learned" if selection == "full" else selection)
     right = 0
     for start in range(0, len(tasks), batch):
-        prompts, rows = [], []
+        whole, heads = [], []
         for task in tasks[start : start + batch]:
-            head = task.prompt_text() + task.messages[-1]["content"].rpartition(task.expected)[0]
-            prompts.append(tokenizer.encode(head.rstrip(), add_special_tokens=False).ids)
-            whole = task.prompt_text() + task.messages[-1]["content"]
-            rows.append(tokenizer.encode(whole, add_special_tokens=False).ids)
+            reply = task.messages[-1]["content"]
+            whole.append(task.prompt_text() + reply)
+            heads.append((task.prompt_text() + reply.rpartition(task.expected)[0]).rstrip())
+        rows, prompts = (
+            [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+            for texts in (whole, heads)
+        )
         tokens, is_real = padded(rows, network.embed.device)
         at = torch.zeros(1, dtype=torch.int64, device=tokens.device)
         hidden = network(tokens, at, selection != "full", dtype)[0]
@@ -131,15 +134,20 @@ def needle_share(
 
 
 def needles(
-    network: Network, data_folder: Path, tokenizer: Any, dtype: torch.dtype, count: int
+    network: Network,
+    data_folder: Path,
+    tokenizer: Any,
+    dtype: torch.dtype,
+    count: int,
+    selections: tuple[str, ...] = SELECTIONS,
 ) -> dict[str, dict[str, float]]:
-    """Return the share of right needles by length, under each way to choose blocks."""
+    """Return the share of right needles by length, under each way to choose blocks, from `count` needles a length."""
     rng = random.Random(SEED)
     _, fillers = domain_texts(data_folder, tokenizer, 1)
     found = {}
     for length in NEEDLE_TOKENS:
         tasks = [needle.make(rng, fillers, length, index / count, 4) for index in range(count)]
-        found[str(length)] = {name: needle_share(network, tokenizer, tasks, name, dtype) for name in SELECTIONS}
+        found[str(length)] = {name: needle_share(network, tokenizer, tasks, name, dtype) for name in selections}
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from decoding import write
 from generators import needle, stories
 from generators.task import assistant, user
 from generators.tool_use import TIME, WEATHER
+from network import Network
 from tokenizer import load_tokenizer, special_ids
 
 MAX_NEW = 128
@@ -63,6 +65,36 @@ def shorten(text: str) -> str:
     return text if len(text) <= 2 * SHOWN else f"[{len(text) - SHOWN} characters] ... {text[-SHOWN:]}"
 
 
+@dataclass(frozen=True)
+class Sample:
+    """One of the fixed prompts, and the answer to it."""
+
+    mode: str
+    messages: list[dict[str, Any]]
+    num_tokens: int
+    answer: str
+
+
+def draw_samples(network: Network, tokenizer: Any) -> list[Sample]:
+    """Answer every fixed prompt greedily."""
+    eos = special_ids(tokenizer)["eos"]
+    samples = []
+    for mode, messages, tools in conversations():
+        prompt = tokenizer.encode(render(messages, tools, mode), add_special_tokens=False).ids
+        text = tokenizer.decode(write(network, [prompt], MAX_NEW, eos)[0], skip_special_tokens=True)
+        samples.append(Sample(mode, messages, len(prompt), text))
+    return samples
+
+
+def as_text(samples: list[Sample]) -> str:
+    """Return samples as they stand in samples.txt."""
+    parts = []
+    for one in samples:
+        asked = "\n".join(f"{message['role']}: {shorten(message['content'])}" for message in one.messages)
+        parts.append(f"[thinking {one.mode}, {one.num_tokens} tokens]\n{asked}\nanswer: {one.answer}\n")
+    return "\n".join(parts)
+
+
 def main() -> None:
     """Answer and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -70,18 +102,10 @@ def main() -> None:
     parser.add_argument("samples", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    network = load_target(options.checkpoint_folder)
-    tokenizer = load_tokenizer(options.checkpoint_folder)
-    eos = special_ids(tokenizer)["eos"]
-    parts = []
-    for mode, messages, tools in conversations():
-        prompt = tokenizer.encode(render(messages, tools, mode), add_special_tokens=False).ids
-        text = tokenizer.decode(write(network, [prompt], MAX_NEW, eos)[0], skip_special_tokens=True)
-        asked = "\n".join(f"{message['role']}: {shorten(message['content'])}" for message in messages)
-        head = f"[thinking {mode}, {len(prompt)} tokens]"
-        parts.append(f"{head}\n{asked}\nanswer: {text}\n")
-    options.samples.write_text("\n".join(parts), encoding="utf-8")
-    print("\n".join(parts))
+    network, tokenizer = load_target(options.checkpoint_folder), load_tokenizer(options.checkpoint_folder)
+    text = as_text(draw_samples(network, tokenizer))
+    options.samples.write_text(text, encoding="utf-8")
+    print(text)
 
 
 if __name__ == "__main__":

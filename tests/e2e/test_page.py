@@ -116,7 +116,7 @@ def test_stop_ends_the_request_on_the_server_and_keeps_what_was_said(seen, serve
     assert aborts == [1.0]
     assert seen.page.locator(".theirs .token").count() < 1800
     seen.page.get_by_label("Temperature").fill("0")
-    seen.send("Is it sunny today?")
+    seen.send("How are you?")
     seen.wait_answered(2)
 
 
@@ -139,11 +139,11 @@ def test_markup_is_shown_as_text(seen):
 
 def test_an_error_is_shown_and_the_message_can_be_sent_again(seen):
     seen.page.get_by_label("Most tokens").fill("1000000")
-    seen.send("Is it sunny today?")
+    seen.send("How are you?")
     problem = seen.page.locator("#problem")
     problem.wait_for()
     assert "1000000" in problem.inner_text()
-    assert seen.page.get_by_label("Message", exact=True).input_value() == "Is it sunny today?"
+    assert seen.page.get_by_label("Message", exact=True).input_value() == "How are you?"
     # What the browser itself says of a refused request is no fault of the page.
     assert [fault for fault in seen.faults if "400 (Bad Request)" not in fault] == []
     seen.faults.clear()
@@ -161,7 +161,7 @@ def test_a_full_context_says_how_to_begin_anew(seen):
     problem.wait_for()
     assert problem.inner_text() == "the prompt has 3000 tokens"
     seen.page.unroute(CHAT)
-    seen.send("Is it sunny today?")
+    seen.send("How are you?")
     seen.wait_answered()
     seen.page.route(CHAT, refuse_with(400, "the prompt has 3000 tokens", "context_length_exceeded"))
     seen.send("And now?")
@@ -180,7 +180,7 @@ def test_settings_are_a_form_that_goes_nowhere(seen):
     num_asked = len([url for url in seen.urls if url.endswith("/static/page.js")])
     seen.page.get_by_label("Most tokens").press("Enter")
     seen.page.get_by_label("API key").press("Enter")
-    seen.send("Is it sunny today?")
+    seen.send("How are you?")
     seen.wait_answered()
     assert seen.page.get_by_label("Most tokens").input_value() == "9"
     assert "?" not in seen.page.url
@@ -202,7 +202,7 @@ def test_a_key_is_asked_for_and_kept_in_memory(browser):
         seen.page.get_by_label("API key").fill(KEY)
         seen.page.get_by_label("API key").press("Tab")
         seen.page.locator("#lamp.good").wait_for()
-        seen.send("Is it sunny today?")
+        seen.send("How are you?")
         seen.wait_answered()
         stored = "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])"
         assert KEY not in seen.page.evaluate(stored)

@@ -48,6 +48,8 @@ def quantize(
         raise ConfigError(f"--format {wanted}: allowed: {', '.join(_FORMATS)}")
     if recipe not in RECIPES:
         raise ConfigError(f"--recipe {recipe}: allowed: {', '.join(RECIPES)}")
+    if wanted == _BFLOAT16 and recipe != RECIPES[0]:
+        raise ConfigError(f"--recipe {recipe}: {_BFLOAT16} undoes whatever was quantised; leave --recipe out")
     if not 0 < shard_gib <= 1024:
         raise ConfigError(f"--shard-gib {shard_gib:g}: give a number above 0, at most 1024")
     folder = demo_path() if source == DEMO else Path(source).expanduser()

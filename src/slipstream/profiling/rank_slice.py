@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import msgspec
 import torch
 
+from slipstream.base.errors import ConfigError
 from slipstream.config.schema import (
+    CacheDType,
     CacheSection,
     EngineConfig,
     ModelSection,
@@ -58,7 +60,23 @@ class SliceSettings:
     batch: int
     draft_len: int
     context: int
-    kv_dtype: str = "float8_e4m3"
+    kv_dtype: CacheDType = "float8_e4m3"
+
+    def check_steps(self, num_steps: int) -> None:
+        """Refuse more steps than requests have room for: those behind it would write nothing and look fast.
+
+        Args:
+            num_steps: steps between two rewinds.
+
+        Raises:
+            ConfigError: if every draft is accepted, the last of them lies behind the longest length.
+        """
+        most = _RESERVE_TOKENS // (self.draft_len + 1) - 1
+        if num_steps > most:
+            raise ConfigError(
+                f"{num_steps} steps of {self.draft_len + 1} rows, warm-up included, are more than a request has room "
+                f"for behind its context ({_RESERVE_TOKENS} tokens); at most {most} fit: give fewer repetitions or rows"
+            )
 
 
 class StandInDrafter:
@@ -126,7 +144,7 @@ def slice_config(spec: TargetSpec, settings: SliceSettings, device: torch.device
         ),
         parallel=ParallelSection(tp_size=1, check_ranks=False),
         cache=CacheSection(
-            kv_dtype="float8_e4m3" if settings.kv_dtype == "float8_e4m3" else "bfloat16",
+            kv_dtype=settings.kv_dtype,
             page_size=page_size,
             num_pages=num_pages,
             enable_prefix=False,

@@ -92,8 +92,9 @@ def measure_step(
         on_progress: told what is being done.
 
     Raises:
-        ConfigError: no CUDA device.
+        ConfigError: no CUDA device, or more repetitions than requests have room for.
     """
+    settings.check_steps(_NUM_WARM_UPS + repetitions)
     if not torch.cuda.is_available():
         raise ConfigError("bench step measures a GPU, and none was found; `slipstream doctor` says what is missing")
     device = torch.device("cuda")

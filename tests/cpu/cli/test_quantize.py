@@ -90,6 +90,7 @@ def test_options_reach_the_copy(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     [
         (("demo", "q", "--format", "int4"), "--format int4: allowed: mxfp8, nvfp4, nvfp4-m31, bfloat16"),
         (("demo", "q", "--recipe", "all"), "--recipe all: allowed: released, experts"),
+        (("demo", "q", "--format", "bfloat16", "--recipe", "experts"), "--recipe experts: bfloat16 undoes whatever"),
         (("demo", "q", "--shard-gib", "0"), "--shard-gib 0: give a number above 0"),
         (("nowhere", "q"), "SRC=nowhere: no such folder"),
         (("demo", "taken"), "DST=taken: it exists already"),

@@ -20,7 +20,7 @@ from slipstream.harness import stats
 
 RECIPE = Path(__file__).parents[3] / "recipes" / "demo" / "simulate_acceptance.py"
 MAX_NEW = 48
-PER_DOMAIN = 5
+PER_DOMAIN = 4
 DRAFT_LEN = 3
 
 

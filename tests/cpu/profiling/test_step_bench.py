@@ -36,6 +36,15 @@ def test_a_record_holds_what_was_measured():
     assert record.floor_ms == pytest.approx(sum(record.floor_bytes.values()) / 4.3e12 * 1e3)
 
 
+def test_more_steps_than_there_is_room_for_are_refused():
+    settings = SliceSettings(tp_size=8, batch=1, draft_len=3, context=1024)
+    settings.check_steps(511)
+    with pytest.raises(ConfigError, match="512 steps of 4 rows, .* at most 511 fit"):
+        settings.check_steps(512)
+    with pytest.raises(ConfigError, match="give fewer repetitions or rows"):
+        measure_step("m3", settings, repetitions=5000)
+
+
 def test_without_a_gpu_it_says_so(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="measures a GPU, and none was found"):

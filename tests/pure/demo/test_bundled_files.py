@@ -14,7 +14,8 @@ from slipstream.harness.workload import group_by_domain, read_items
 from slipstream.text.chat_template import ChatTemplate
 from slipstream.text.tokenizer import Tokenizer
 
-MAX_WEIGHT_BYTES = 16 << 20
+MAX_BYTES = 36 * 10**6
+"""Of target, head, tokenizer and template together."""
 MARKERS = (
     "]~!b[", "]~b]", "[e~[", "<mm:think>", "</mm:think>", "]<]minimax[>[", "<tool_call>", "</tool_call>",
     "]<]image[>[", "]<]video[>[", "]<]start of image[>[", "]<]end of image[>[",
@@ -93,7 +94,7 @@ def test_an_answer_sent_back_with_its_think_tags_is_not_thought_twice(template: 
 def test_there_are_held_out_prompts_of_every_domain() -> None:
     domains = group_by_domain(read_items(demo_path().parent / "prompts.jsonl"))
     assert {name: len(items) for name, items in domains.items()} == {
-        "chat": 16, "word_problems": 16, "small_talk": 12, "json": 12, "recall": 8,
+        "chat": 16, "word_problems": 16, "small_talk": 12, "json": 12, "recall": 8, "stories": 12, "needle": 8,
     }  # fmt: skip
 
 
@@ -102,12 +103,24 @@ def test_some_prompts_are_long_enough_for_blocks_to_be_chosen(tokenizer: Tokeniz
     assert sparse is not None
     covered = sparse.topk_blocks * sparse.index_block_size
     rows = [json.loads(line) for line in (demo_path().parent / "prompts.jsonl").read_text().splitlines()]
-    lengths = [len(template.encode(row["messages"])) for row in rows if row["domain"] == "recall"]
-    assert max(lengths) > 2 * covered
+    lengths = {
+        domain: max(len(template.encode(row["messages"])) for row in rows if row["domain"] == domain)
+        for domain in ("recall", "needle")
+    }
+    assert lengths["recall"] > 2 * covered
+    assert lengths["needle"] > 14 * covered
 
 
-def test_the_weights_stay_small_enough_for_the_repository() -> None:
-    assert sum(file.stat().st_size for file in demo_path().glob("*.safetensors")) <= MAX_WEIGHT_BYTES
+def test_every_prompt_leaves_room_for_an_answer(tokenizer: Tokenizer, template: ChatTemplate) -> None:
+    """The benchmarks ask for up to 128 tokens."""
+    rows = [json.loads(line) for line in (demo_path().parent / "prompts.jsonl").read_text().splitlines()]
+    longest = max(len(template.encode(row["messages"])) for row in rows)
+    assert longest + 128 <= read_target(demo_path()).max_position_embeddings
+
+
+def test_what_is_bundled_stays_small_enough_for_the_package() -> None:
+    folders = (demo_path(), demo_drafter_path())
+    assert sum(file.stat().st_size for folder in folders for file in folder.iterdir()) <= MAX_BYTES
 
 
 def test_the_card_says_what_the_model_is_not() -> None:

@@ -18,7 +18,7 @@ export const SAMPLES = [
   },
   {
     title: "Small talk",
-    message: "Is it sunny today?",
+    message: "How are you?",
     thinking: "off",
   },
   {
