@@ -21,6 +21,7 @@ _INT32_BYTES = 4
 _NUM_ROW_INT64 = 4  # computed tokens, last token, longest length, seed
 _NUM_ROW_32_BIT = 4  # temperature, top_k, top_p, min_p
 _ROW_FLAG_BYTES = 1  # is_rejection
+_LOGIT_COPIES = 8
 _FORBIDDEN_TOKENS = 64 * 16  # sequences of a request, and tokens of one
 
 
@@ -283,6 +284,29 @@ def rotary_table_bytes(target: TargetSpec, eagle3: Eagle3Spec | None, max_model_
     """Return the bytes of the float32 rotary tables of the target and of its head."""
     width = target.rotary_dim + (0 if eagle3 is None else eagle3.rotary_dim)
     return max_model_len * width * BYTES_OF_DTYPE["float32"]
+
+
+def step_bytes(
+    target: TargetSpec, *, max_num_seqs: int, draft_len: int, prefill_chunk_tokens: int, max_model_len: int
+) -> int:
+    """Return what the largest values of a step take at most: a bound, kept free on a GPU, not part of the exact account.
+
+    Logits of the largest ladder batch exist up to eight times in float32 (edited, masked, filtered, normalised), and a
+    prompt chunk has a score per index head and block.
+
+    Args:
+        target: the target network.
+        max_num_seqs: requests that run at once.
+        draft_len: K of the longest rung.
+        prefill_chunk_tokens: most prompt tokens of a step.
+        max_model_len: longest request in tokens.
+    """
+    logits = max_num_seqs * (draft_len + 1) * target.vocab_size
+    scores = 0
+    if target.sparse is not None:
+        num_blocks = -(-max_model_len // target.sparse.index_block_size)
+        scores = prefill_chunk_tokens * target.sparse.num_index_heads * num_blocks
+    return (_LOGIT_COPIES * logits + scores) * BYTES_OF_DTYPE["float32"]
 
 
 class FixedBytes(NamedTuple):

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from slipstream.base.errors import CapacityError
 from slipstream.config.bytes import CacheGeometry
 
-AUTO_SHARE = 4
-"""The cache takes at most one part in this many of the free memory unless it is told a size."""
+HOST_SHARE = 4
+"""On a CPU the cache takes at most one part in this many of the free memory unless it is told a size: others live there
+too. A GPU is the engine's own, and all of what is free is the cache's."""
 
 
 class PagePlan(NamedTuple):
@@ -33,6 +34,7 @@ def plan_pages(
     max_num_seqs: int,
     kv_cache_bytes: int | None,
     available_bytes: int,
+    is_shared: bool = True,
 ) -> PagePlan:
     """Decide the number of pages, the null page included.
 
@@ -45,6 +47,7 @@ def plan_pages(
         max_num_seqs: requests that run at once.
         kv_cache_bytes: size the user asked for, or None.
         available_bytes: memory that may be used, everything but the pages already taken off.
+        is_shared: the memory is the host's, which others use too.
 
     Returns:
         The plan.
@@ -56,7 +59,9 @@ def plan_pages(
     per_request = pages_for(max_model_len, geometry.page_size)
     least = per_request + 1
     if kv_cache_bytes is None:
-        budget, source = available_bytes // AUTO_SHARE, f"a quarter of the {available_bytes} bytes of free memory"
+        budget, source = available_bytes, f"the {available_bytes} bytes of free memory"
+        if is_shared:
+            budget, source = budget // HOST_SHARE, f"a quarter of {source}"
     else:
         budget, source = kv_cache_bytes, "kv_cache_bytes"
         if kv_cache_bytes > available_bytes:

@@ -189,8 +189,8 @@ OPTIONS: tuple[Option, ...] = (
         "whole",
         AUTO,
         "cache",
-        "Bytes of the paged cache, on each rank; auto is max_num_seqs requests of full length, at most a quarter of "
-        "the free memory.",
+        "Bytes of the paged cache, on each rank; auto is max_num_seqs requests of full length, at most what is "
+        "free on a GPU, and a quarter of the free memory on a CPU.",
         minimum=1,
     ),
     _option(

@@ -13,7 +13,7 @@ import msgspec
 
 from slipstream.base.errors import CapacityError, ConfigError
 from slipstream.base.switches import API_KEY, Switches
-from slipstream.config.bytes import FixedBytes, cache_geometry, fixed_bytes, target_weight_bytes
+from slipstream.config.bytes import FixedBytes, cache_geometry, fixed_bytes, step_bytes, target_weight_bytes
 from slipstream.config.capacity import plan_pages
 from slipstream.config.checkpoint import read_checkpoint
 from slipstream.config.choices import Choices
@@ -44,7 +44,7 @@ CUDA_MEMORY_FRACTION = 0.9
 """How much of a device's free memory is planned with; the rest is for what other libraries take."""
 
 CUDA_RESERVE_BYTES = 2 << 30
-"""Left for the CUDA context, graphs, and the intermediate values of a step."""
+"""Left for the CUDA context and graphs; the largest values of a step are counted apart (`step_bytes`)."""
 DEFAULT_DRAFT_LEN: dict[DrafterKind, int] = {"none": 0, "ngram": 4, "eagle3": 3}
 
 
@@ -291,6 +291,14 @@ def _cache(
         keeps_draft_probs=speculation.keeps_draft_probs,
     )
     available_bytes = hardware.available_memory_bytes // tp_size - fixed.total
+    if model.device == "cuda":
+        available_bytes -= step_bytes(
+            model.target,
+            max_num_seqs=scheduler.max_num_seqs,
+            draft_len=speculation.draft_len,
+            prefill_chunk_tokens=min(scheduler.prefill_chunk_tokens, scheduler.max_model_len),
+            max_model_len=scheduler.max_model_len,
+        )
     if available_bytes < 0:
         raise CapacityError(_describe_shortage(fixed, hardware, tp_size))
     plan = plan_pages(
@@ -299,6 +307,7 @@ def _cache(
         max_num_seqs=scheduler.max_num_seqs,
         kv_cache_bytes=choices.given("kv_cache_bytes"),
         available_bytes=available_bytes,
+        is_shared=model.device == "cpu",
     )
     origin = "option" if choices.is_given("kv_cache_bytes") else "hardware"
     poison = choices.take("poison_freed_pages", "cache.poison_freed_pages")

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from slipstream.config.bytes import cache_geometry, kv_heads_per_rank, target_weight_bytes
+from slipstream.config.bytes import cache_geometry, kv_heads_per_rank, step_bytes, target_weight_bytes
 from slipstream.config.checkpoint import read_target
 from slipstream.config.drafter import read_eagle3
 from slipstream.config.schema import TargetSpec
@@ -66,3 +66,10 @@ def test_a_model_without_sparse_layers_has_one_group(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("tp_size", "expected"), [(1, 4), (2, 2), (4, 1), (8, 1)])
 def test_beyond_the_kv_heads_they_are_replicated(tp_size: int, expected: int) -> None:
     assert kv_heads_per_rank(4, tp_size) == expected
+
+
+def test_the_largest_values_of_a_step_are_bounded(m3: TargetSpec) -> None:
+    """Eight times the logits of 64 ladders of 4, and the scores of 8,192 tokens over the blocks of 300,000."""
+    sizes = {"max_num_seqs": 64, "draft_len": 3, "prefill_chunk_tokens": 8192, "max_model_len": 300_000}
+    assert step_bytes(m3, **sizes) == 8 * 64 * 4 * 200_064 * 4 + 8192 * 4 * 2344 * 4
+    assert step_bytes(m3, **{**sizes, "draft_len": 7}) > step_bytes(m3, **sizes)

@@ -35,6 +35,15 @@ def test_auto_takes_at_most_a_quarter(geometry: CacheGeometry) -> None:
     assert "1 of 4 requests" in tight.note
 
 
+def test_memory_that_nobody_else_uses_is_the_cache_s(geometry: CacheGeometry) -> None:
+    available = 20 * geometry.page_bytes + 3
+    own = plan_pages(
+        geometry, max_model_len=100, max_num_seqs=4, kv_cache_bytes=None, available_bytes=available, is_shared=False
+    )
+    assert own.num_pages == 20
+    assert own.note.startswith(f"the {available} bytes of free memory")
+
+
 def test_a_given_size_is_used_to_the_last_whole_page(geometry: CacheGeometry) -> None:
     assert plan(geometry, 30 * geometry.page_bytes + 5, 10**9).num_pages == 30
 

@@ -9,10 +9,11 @@ from slipstream.base.errors import CapacityError, CheckpointError, ConfigError
 from slipstream.base.switches import Switches
 from slipstream.config.bytes import target_weight_bytes
 from slipstream.config.checkpoint import read_target
-from slipstream.config.explain import fixed_bytes_of
+from slipstream.config.bytes import step_bytes
+from slipstream.config.explain import fixed_bytes_of, geometry_of
 from slipstream.config.hardware import Hardware
 from slipstream.config.options import Options
-from slipstream.config.resolve import config_digest, resolve
+from slipstream.config.resolve import CUDA_MEMORY_FRACTION, CUDA_RESERVE_BYTES, config_digest, resolve
 from slipstream.config.schema import EngineConfig
 from support.tiny_checkpoints import tiny_eagle3_config, write_tiny_config
 
@@ -299,3 +300,18 @@ def test_the_digest_is_about_decisions_not_about_origins(checkpoint: Path) -> No
         "the server decides nothing, and its key is no one's business"
     )
     assert msgspec.json.decode(msgspec.json.encode(config), type=EngineConfig) == config
+
+
+def test_on_a_gpu_the_largest_values_of_a_step_are_kept_free(checkpoint: Path) -> None:
+    """To the byte: what fraction, reserve, fixed account and a step's own values leave."""
+    free = 2_390_000_000
+    config = settle(checkpoint, on_gpu(cuda_free_bytes=free), max_num_seqs=64)
+    step = step_bytes(
+        config.model.target,
+        max_num_seqs=64,
+        draft_len=config.speculation.draft_len,
+        prefill_chunk_tokens=min(config.scheduler.prefill_chunk_tokens, config.scheduler.max_model_len),
+        max_model_len=config.scheduler.max_model_len,
+    )
+    usable = int(free * CUDA_MEMORY_FRACTION) - CUDA_RESERVE_BYTES - fixed_bytes_of(config).total - step
+    assert config.cache.num_pages == usable // geometry_of(config).page_bytes
