@@ -31,12 +31,19 @@ SHARED = ("case.py",)
 ATTENTION = ("attention/triton_parts.py",)
 EXACT_MATH = ("sampling/exact_math.py", "sampling/triton_math.py", "sampling/gumbel_noise/triton_impl.py")
 PACKED = tuple(f"moe/experts_nvfp4/{name}.py" for name in ("layout", "triton_kernels", "triton_parts"))
+GATED = ("moe/swiglu_oai/triton_impl.py",)
 MORE = {
+    "attention/choose_blocks": ("attention/index_score/triton_impl.py", "attention/select_blocks/triton_impl.py"),
     "attention/dense_attend": ATTENTION,
     "attention/sparse_attend": ATTENTION,
-    "moe/experts_nvfp4": PACKED,
+    "cache/place_heads": ("cache/write_kv/triton_impl.py",),
+    "linear/matmul_mxfp8": ("linear/matmul_mxfp8/layout.py", "linear/matmul_mxfp8/plan.py"),
+    "moe/experts": GATED,
+    "moe/experts_nvfp4": (*PACKED, *GATED),
+    "moe/sum_swiglu_oai": GATED,
+    "sampling/draw_tokens": EXACT_MATH[2:],
     "sampling/filter_logits": EXACT_MATH[:2],
-    "sampling/verify_rejection": EXACT_MATH,
+    "sampling/verify_rejection": (*EXACT_MATH, "sampling/purposes.py"),
 }
 OPERATIONS = sorted(next(rule for rule in IMPLEMENTATIONS if rule.name == "triton_impl").operations or ())
 MARK = "<!-- Written by tools/certify.py from the receipts; changes here are lost. -->"

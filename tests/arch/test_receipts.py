@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from support.project import ROOT, load_tool
+
+ROOM = "slipstream.kernels."
 
 
 @pytest.fixture
@@ -35,3 +39,26 @@ def test_every_receipt_is_of_an_operation(certify):
     folder = ROOT / "docs" / "receipts" / certify.ARCHITECTURE
     known = {certify.receipt_file(operation).name for operation in certify.OPERATIONS}
     assert {file.name for file in folder.glob("*.toml")} <= known
+
+
+def device_files(certify, file):
+    """Every file of the room that an implementation imports, however far away; references and contracts are not run."""
+    found, left = set(), [file]
+    while left:
+        tree = ast.parse((certify.KERNELS / left.pop()).read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith(ROOM):
+                continue
+            module = node.module.removeprefix(ROOM).replace(".", "/")
+            for name in (f"{module}.py", *(f"{module}/{one.name}.py" for one in node.names)):
+                is_code = not name.endswith(("/reference.py", "/contract.py")) and (certify.KERNELS / name).is_file()
+                if is_code and name not in found:
+                    found.add(name)
+                    left.append(name)
+    return found
+
+
+def test_a_receipt_is_of_every_file_that_its_kernel_runs(certify):
+    for operation in certify.OPERATIONS:
+        missing = device_files(certify, f"{operation}/triton_impl.py") - certify.digests_of(operation).keys()
+        assert missing <= {"faults.py", "select.py", "registry.py"}, operation

@@ -111,6 +111,7 @@ class FakeSubject:
         logprob: log-probability of every token.
         steps: verify steps of every answer.
         margin: of every first token.
+        best_ids: the two best first tokens.
         stop_after: answers and scores after which Ctrl-C comes.
         facts: changed facts.
     """
@@ -122,6 +123,7 @@ class FakeSubject:
         logprob: float = -1.0,
         steps: Sequence[VerifyStep] = (),
         margin: float | None = 1.0,
+        best_ids: tuple[int, ...] = (1, 2),
         stop_after: int | None = None,
         **facts: Any,
     ) -> None:
@@ -129,7 +131,7 @@ class FakeSubject:
         self._reply = reply
         self._logprob = logprob
         self._steps = tuple(steps)
-        self._margin = margin
+        self._margin, self._best_ids = margin, best_ids
         self._left = stop_after
         self.asked: list[tuple[int, ...]] = []
 
@@ -150,6 +152,7 @@ class FakeSubject:
                 text=text,
                 steps=self._steps,
                 margin=self._margin if has_margin else None,
+                best_ids=self._best_ids if has_margin else (),
             )
 
     def _count(self, prompt: Sequence[int]) -> None:

@@ -6,7 +6,10 @@ Results go to standard output; progress and errors go to standard error, so that
 from __future__ import annotations
 
 import os
-from types import TracebackType
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -28,6 +31,27 @@ def hold_standard_streams() -> None:
         except OSError:
             # The lowest free number is taken: this one. Child processes need it as much.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+@contextmanager
+def orderly_end() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP unwind the block, so that temporary folders go; a hang-up that is ignored stays so.
+
+    The exit code is 128 and the signal's number, as shells have it.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del frame
+        raise SystemExit(128 + number)
+
+    held = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in held:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in held:
+            signal.signal(number, signal.SIG_DFL)
 
 
 class _PatientConsole(Console):

@@ -49,6 +49,10 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
+KERNEL_CASES = 4
+"""Named cases of every operation that are run: each compiles anew. All of them are for tests and receipts."""
+
+
 def doctor(
     skip_model: Annotated[bool, typer.Option("--skip-model", help="Do not load the bundled model.")] = False,
     drafters: Annotated[
@@ -152,7 +156,7 @@ def _check_kernels() -> tuple[Status, str]:
     from slipstream.kernels.self_check import check_kernels
 
     started = time.perf_counter()
-    found = check_kernels("cuda")
+    found = check_kernels("cuda", max_cases=KERNEL_CASES)
     seconds = time.perf_counter() - started
     if found.faults:
         return "fail", f"{len(found.faults)} of {found.num_operations} operations: {'; '.join(found.faults)}"

@@ -18,7 +18,7 @@ from rich.progress import Progress as Bars
 
 from slipstream.base.errors import ConfigError
 from slipstream.cli.arguments import ENGINE_SECTIONS, with_options
-from slipstream.cli.console import make_error_console
+from slipstream.cli.console import make_error_console, orderly_end
 from slipstream.cli.settings import settle
 from slipstream.config.explain import explain_rows
 from slipstream.config.options import Options
@@ -34,7 +34,7 @@ from slipstream.evaluation.suite import BUNDLED, Suite, read_suite
 from slipstream.evaluation.verdict import judge
 from slipstream.frontend.processor import TextParts
 from slipstream.harness import provenance
-from slipstream.harness.report import build_result, write_result
+from slipstream.harness.report import build_result, check_result_path, is_writable, write_result
 
 EXIT_INTERRUPTED = 130
 _NO_TERMINAL_WIDTH = 160
@@ -66,7 +66,7 @@ def evaluate(
     config = settle(options)
     asked = read_suite(demo_suite_path() if suite == BUNDLED else Path(suite))
     console = make_error_console()
-    with ProgressBar(console) as bar:
+    with orderly_end(), ProgressBar(console) as bar:
         findings = make_run(options, config, asked, plan, bar).execute()
     show(findings, config)
     if out is not None:
@@ -97,12 +97,14 @@ def check_outputs(out: Path | None, plots: Path | None) -> None:
     Raises:
         ConfigError: a name or a place that cannot be written, or plots without matplotlib.
     """
-    if out is not None and out.suffix not in (".toml", ".json"):
-        raise ConfigError(f"--out {out}: the name must end in .toml or .json")
+    if out is not None:
+        check_result_path(out)
     if plots is not None:
         require_plots()
         if plots.exists() and not plots.is_dir():
             raise ConfigError(f"--plots {plots}: not a folder")
+        if not is_writable(plots):
+            raise ConfigError(f"--plots {plots}: cannot be written there; give another folder")
 
 
 def make_run(options: Options, config: EngineConfig, suite: Suite, plan: Plan, bar: ProgressBar) -> Run:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from slipstream.base.errors import ConfigError
-from slipstream.cli.console import ProgressDisplay, format_bytes, make_error_console
+from slipstream.cli.console import ProgressDisplay, format_bytes, make_error_console, orderly_end
 from slipstream.config.quantization.spec import QUANTISED, RECIPES
 from slipstream.config.resolve import DEMO
 from slipstream.demo import demo_path
@@ -54,8 +54,10 @@ def quantize(
         raise ConfigError(f"--shard-gib {shard_gib:g}: give a number above 0, at most 1024")
     folder = demo_path() if source == DEMO else Path(source).expanduser()
     if not folder.is_dir():
-        raise ConfigError(f"SRC={source}: no such folder; give a folder with config.json and safetensors, or demo")
-    with ProgressDisplay() as display:
+        raise ConfigError(
+            f"SRC={source}: no such folder, or a file; give a folder with config.json and safetensors, or demo"
+        )
+    with orderly_end(), ProgressDisplay() as display:
 
         def show(done: int, total: int) -> None:
             display(Progress(stage="tensors", done=done, total=total))

@@ -289,10 +289,10 @@ def rotary_table_bytes(target: TargetSpec, eagle3: Eagle3Spec | None, max_model_
 def step_bytes(
     target: TargetSpec, *, max_num_seqs: int, draft_len: int, prefill_chunk_tokens: int, max_model_len: int
 ) -> int:
-    """Return what the largest values of a step take at most: a bound, kept free on a GPU, not part of the exact account.
+    """Return what a step's logits and block scores take at most, kept free on a GPU; not part of the exact account.
 
     Logits of the largest ladder batch exist up to eight times in float32 (edited, masked, filtered, normalised), and a
-    prompt chunk has a score per index head and block.
+    prompt chunk has a score per index head and block. Activations of a chunk are not counted: the reserve has to do.
 
     Args:
         target: the target network.

@@ -73,10 +73,12 @@ def plan_pages(
     if affordable < least:
         fitting = max(affordable - 1, 0) * geometry.page_size
         remedy = f"lower max_model_len to at most {fitting}" if fitting >= 2 else "free memory"
+        if budget < available_bytes:
+            remedy += ", or give a larger kv_cache_bytes"
         raise CapacityError(
             f"one request of max_model_len={max_model_len} tokens needs {least * page_bytes} bytes of cache "
             f"({per_request} pages of {geometry.page_size} tokens and the null page, {page_bytes} bytes each), but "
-            f"{source} gives {budget}: {remedy}, or give a larger kv_cache_bytes"
+            f"{source} gives {budget}: {remedy}"
         )
     if kv_cache_bytes is not None:
         return PagePlan(affordable, f"what {kv_cache_bytes} bytes hold, the null page included")

@@ -200,7 +200,7 @@ OPTIONS: tuple[Option, ...] = (
         "cache",
         "Element type of cached keys, values and index keys; auto is the model's own, fp8 (e4m3, saturating, scale 1) "
         "takes half the memory of bfloat16 and rounds.",
-        choices=("fp8",),
+        choices=("auto", "fp8"),
     ),
     _option(
         "prefix_cache",

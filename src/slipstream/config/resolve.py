@@ -290,17 +290,18 @@ def _cache(
         tp_size=tp_size,
         keeps_draft_probs=speculation.keeps_draft_probs,
     )
-    available_bytes = hardware.available_memory_bytes // tp_size - fixed.total
+    num_step_bytes = 0
     if model.device == "cuda":
-        available_bytes -= step_bytes(
+        num_step_bytes = step_bytes(
             model.target,
             max_num_seqs=scheduler.max_num_seqs,
             draft_len=speculation.draft_len,
             prefill_chunk_tokens=min(scheduler.prefill_chunk_tokens, scheduler.max_model_len),
             max_model_len=scheduler.max_model_len,
         )
+    available_bytes = hardware.available_memory_bytes // tp_size - fixed.total - num_step_bytes
     if available_bytes < 0:
-        raise CapacityError(_describe_shortage(fixed, hardware, tp_size))
+        raise CapacityError(_describe_shortage(fixed, num_step_bytes, hardware, tp_size))
     plan = plan_pages(
         geometry,
         max_model_len=scheduler.max_model_len,
@@ -322,11 +323,12 @@ def _cache(
     )
 
 
-def _describe_shortage(fixed: FixedBytes, hardware: Hardware, tp_size: int) -> str:
-    parts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in fixed._asdict().items())
+def _describe_shortage(fixed: FixedBytes, num_step_bytes: int, hardware: Hardware, tp_size: int) -> str:
+    amounts = fixed._asdict() | ({"values_of_a_step": num_step_bytes} if num_step_bytes else {})
+    parts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in amounts.items())
     each = f" on each of {tp_size} ranks that share them" if tp_size > 1 else ""
     return (
-        f"{fixed.total} bytes are needed before the cache gets any ({parts}){each}, but "
+        f"{fixed.total + num_step_bytes} bytes are needed before the cache gets any ({parts}){each}, but "
         f"{hardware.available_memory_bytes} bytes of {hardware.total_memory_bytes} are free; lower max_num_seqs or "
         "max_model_len, or give drafter=none"
     )

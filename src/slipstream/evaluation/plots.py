@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,14 @@ def require_plots() -> None:
     """Check that drawing is possible.
 
     Raises:
-        ConfigError: matplotlib is not installed.
+        ConfigError: matplotlib is not installed, or cannot be loaded.
     """
-    if find_spec("matplotlib") is None:
-        raise ConfigError("--plots needs matplotlib: install it with pip install 'slipstream[plots]', or leave it out")
+    try:
+        importlib.import_module("matplotlib.figure")
+    except ImportError:
+        raise ConfigError(
+            "--plots needs matplotlib: install it with pip install 'slipstream[plots]', or leave it out"
+        ) from None
 
 
 def draw_plots(findings: Findings, folder: Path) -> list[Path]:

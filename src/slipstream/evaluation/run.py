@@ -178,11 +178,17 @@ class Run:
             self._note("no control drafters: the drafter is no head with weights")
         for control in self._workshop.controls:
             self._progress.begin(f"control drafter: {control}")
-            with self._workshop.control(control) as folder, self._lab.open(drafter=str(folder)) as subject:
-                chosen = self._prompts[: plan.num_control]
-                answers = answer_all(subject, chosen, plan.max_tokens, 0.0, advance)
-                for row in tally_acceptance(control, 0.0, chosen, answers, draft_len):
-                    self.findings.add(row)
+            try:
+                self._measure_control(control, draft_len)
+            except SlipstreamError as error:
+                self._note(f"control drafter {control}: not measured ({error})")
+
+    def _measure_control(self, control: str, draft_len: int) -> None:
+        plan, chosen = self._plan, self._prompts[: self._plan.num_control]
+        with self._workshop.control(control) as folder, self._lab.open(drafter=str(folder)) as subject:
+            answers = answer_all(subject, chosen, plan.max_tokens, 0.0, self._progress.advance)
+            for row in tally_acceptance(control, 0.0, chosen, answers, draft_len):
+                self.findings.add(row)
 
     def _open_reference(self) -> AbstractContextManager[Subject]:
         return self._lab.open(drafter=NO_DRAFTER)

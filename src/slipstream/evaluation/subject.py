@@ -41,12 +41,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         text: their text.
         steps: the verify steps that made it.
         margin: for the first token, by how much its log-probability exceeds the runner-up's; None when not asked for.
+        best_ids: the two most likely first tokens, then.
     """
 
     token_ids: tuple[int, ...]
     text: str
     steps: tuple[VerifyStep, ...] = ()
     margin: float | None = None
+    best_ids: tuple[int, ...] = ()
 
 
 class Subject(Protocol):
@@ -142,12 +144,14 @@ class EngineSubject:
         params = SamplingParams(temperature=temperature, max_tokens=max_tokens, logprobs=2 if has_margin else None)
         for chunk in _chunks(prompts):
             for made in self._llm.generate(chunk, params):
-                best = sorted((value for _, value in made.top_logprobs[0]) if made.top_logprobs else (), reverse=True)
+                tops = made.top_logprobs[0] if made.top_logprobs else ()
+                best = sorted(tops, key=lambda top: top[1], reverse=True)
                 yield Answer(
                     token_ids=made.token_ids,
                     text=made.text,
                     steps=tuple(self._record.steps.pop(made.request_id, ())),
-                    margin=best[0] - best[1] if len(best) > 1 else None,
+                    margin=best[0][1] - best[1][1] if len(best) > 1 else None,
+                    best_ids=tuple(token_id for token_id, _ in best[:2]),
                 )
 
     def close(self) -> None:

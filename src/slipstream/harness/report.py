@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import msgspec
 
 from slipstream.base.errors import ConfigError
 from slipstream.harness.provenance import Provenance
+
+SUFFIXES = (".toml", ".json")
 
 
 def to_plain(value: Any) -> Any:
@@ -35,20 +38,43 @@ def build_result(kind: str, provenance: Provenance, **parts: Any) -> dict[str, A
     return {"kind": kind, "provenance": facts, **to_plain(parts)}
 
 
+def check_result_path(path: Path) -> None:
+    """Refuse a file that `write_result` could not write, before an hour is spent on it.
+
+    Raises:
+        ConfigError: another ending, a folder, or a place that cannot be written.
+    """
+    if path.suffix not in SUFFIXES:
+        raise ConfigError(f"--out {path}: the name must end in {' or '.join(SUFFIXES)}")
+    if path.is_dir():
+        raise ConfigError(f"--out {path}: this is a folder; give the name of a file")
+    if not is_writable(path):
+        raise ConfigError(f"--out {path}: cannot be written there; give a file in a folder that can be written")
+
+
+def is_writable(path: Path) -> bool:
+    """Return whether a file or folder can be made, or written if it is there; missing folders count as makeable."""
+    nearest = next(place for place in (path, *path.absolute().parents) if place.exists())
+    return (nearest.is_dir() or nearest == path) and os.access(nearest, os.W_OK)
+
+
 def write_result(path: Path, result: Mapping[str, Any]) -> None:
     """Write a result; the file's ending, .json or .toml, decides the format.
 
     Raises:
-        ConfigError: another ending.
+        ConfigError: another ending, or the file cannot be written.
     """
     if path.suffix == ".json":
         text = json.dumps(result, indent=2, ensure_ascii=False) + "\n"
     elif path.suffix == ".toml":
         text = to_toml(result)
     else:
-        raise ConfigError(f"cannot write results to {path}: the name must end in .json or .toml")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+        raise ConfigError(f"cannot write results to {path}: the name must end in {' or '.join(SUFFIXES)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write results to {path} ({error.strerror}); give another file") from None
 
 
 def to_toml(table: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from slipstream.kernels.capability import check_capability
 from slipstream.kernels.case import Case, Tolerance
 from slipstream.kernels.registry import IMPLEMENTATIONS, Kernel
 from slipstream.kernels.select import load, select
@@ -48,21 +49,30 @@ def faster_operations(device_type: str) -> tuple[str, ...]:
 
 
 def check_kernels(
-    device_type: str, operations: Iterable[str] | None = None, *, choose: Choose | None = None
+    device_type: str,
+    operations: Iterable[str] | None = None,
+    *,
+    choose: Choose | None = None,
+    max_cases: int | None = None,
 ) -> Findings:
-    """Run every named case of the operations; a fault ends an operation, never the run.
+    """Run named cases of the operations; a fault ends an operation, never the run.
 
     Args:
         device_type: where the kernels run; the references run on the CPU.
         operations: family and name of each; None takes all that have more than a reference there.
         choose: operation and device type -> kernel; None takes what the engine takes.
+        max_cases: of an operation, spread over all it has, where the whole list would take too long; None runs all.
+
+    Raises:
+        ConfigError: a GPU that the kernels were not written for.
     """
+    check_capability(torch.device(device_type))
     chosen = faster_operations(device_type) if operations is None else tuple(operations)
     num_cases, faults = 0, []
     for operation in chosen:
         try:
             kernel = (choose or select)(operation, device_type)
-            for case in cases_of(operation):
+            for case in _spread(cases_of(operation), max_cases):
                 num_cases += 1
                 problem = check_case(kernel, case, device_type)
                 if problem is not None:
@@ -71,6 +81,13 @@ def check_kernels(
         except Exception as error:  # noqa: BLE001 - a kernel that does not compile or launch raises anything
             faults.append(f"{operation}: {type(error).__name__}: {error}")
     return Findings(num_operations=len(chosen), num_cases=num_cases, faults=tuple(faults))
+
+
+def _spread(cases: tuple[Case, ...], count: int | None) -> tuple[Case, ...]:
+    """Return `count` of the cases, evenly from the first on, or all."""
+    if count is None or len(cases) <= count:
+        return cases
+    return tuple(cases[place * len(cases) // count] for place in range(count))
 
 
 def cases_of(operation: str) -> tuple[Case, ...]:

@@ -13,6 +13,7 @@ import torch
 import triton
 
 from slipstream.base.errors import ConfigError
+from slipstream.kernels.capability import check_capability
 from slipstream.profiling.floors import READ_BYTES_PER_S, Load, floor_bytes
 from slipstream.profiling.rank_slice import RankSlice, SliceSettings
 from slipstream.profiling.shapes import real_spec
@@ -20,10 +21,10 @@ from slipstream.profiling.shapes import real_spec
 _NUM_WARM_UPS = 3
 _KV_BYTES = {"float8_e4m3": 1, "bfloat16": 2}
 _COMPONENT_OF_KERNEL = (
-    ("experts_nvfp4", "experts"),
-    ("nvfp4", "experts"),
-    ("scores", "index_score"),
-    ("choose", "index_score"),
+    ("lists_kernel", "experts"),
+    ("feed_forward", "experts"),
+    ("sum_slots", "experts"),
+    ("index_score", "index_score"),
     ("select_blocks", "index_score"),
     ("attend", "attention"),
     ("merge", "attention"),
@@ -37,7 +38,7 @@ _COMPONENT_OF_KERNEL = (
     ("cutlass", "head"),
     ("nvjet", "head"),
 )
-_ROUTER_KERNELS = ("partial_scores", "choose_experts", "route")
+_ROUTER_KERNELS = ("partial_scores", "choose_experts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ def measure_step(
     if not torch.cuda.is_available():
         raise ConfigError("bench step measures a GPU, and none was found; `slipstream doctor` says what is missing")
     device = torch.device("cuda")
+    check_capability(device)
     on_progress(f"building one rank of {settings.tp_size}: {num_layers} layers")
     with torch.inference_mode():
         one = RankSlice(real_spec(shape, num_layers), settings, device)

@@ -13,6 +13,7 @@ from slipstream.cache.physical.pools import PagePools
 from slipstream.cache.physical.tables import PageTables
 from slipstream.config.bytes import CacheGeometry, build_geometry, kv_heads_per_rank, page_table_bytes, row_bytes
 from slipstream.config.schema import EngineConfig, TargetSpec
+from slipstream.kernels.capability import check_capability
 from slipstream.models.interface import LayerCache, TargetModel
 from slipstream.models.m3.model import build_m3
 from slipstream.models.m3.weights import load_m3
@@ -56,12 +57,13 @@ def build_runner(
         A runner that has not been warmed up.
 
     Raises:
-        ConfigError: the group is not of the configured width.
+        ConfigError: the group is not of the configured width, or the GPU is not one that the kernels are for.
         CheckpointError: a tensor is missing, misshaped or unknown.
         CapacityError: the pools cannot be allocated.
     """
     torch.set_num_threads(config.num_threads)
     dtype, device = _TORCH_DTYPE[config.model.dtype], torch.device(config.model.device)
+    check_capability(device)
     group = one_rank() if group is None else group
     if group.mesh.tp_size != config.parallel.tp_size:
         raise ConfigError(f"tp={config.parallel.tp_size}, but the runner was given {group.mesh.tp_size} ranks")

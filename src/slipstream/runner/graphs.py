@@ -127,7 +127,7 @@ class LadderGraphs:
 
     def _capture_rung(self, rung: Rung, stream: torch.cuda.Stream, pool: Any) -> _Captured:
         batch_rows = self._padding(rung.num_rows)
-        # HAZARD: the padding was written on another stream; unwaited for, a dry run would commit to whatever rows it finds.
+        # HAZARD: the padding was written on another stream; without this a dry run may commit to any row that it finds.
         stream.wait_stream(torch.cuda.current_stream(self._device))
         choice = BatchChoice((), rung.sampling_class, (), has_rejection=rung.has_rejection)
         with torch.cuda.stream(stream):

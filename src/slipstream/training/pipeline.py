@@ -100,6 +100,10 @@ def run_training(request: TrainRequest, settings: TrainSettings, on_report: Call
     if request.has_plots:
         load_plotting()
     config = settle_target(target, drafter="none", **request.engine)
+    # Options of engines that open later: refused now, before a folder is made or an hour is spent.
+    settle_target(
+        target, drafter="ngram", draft_len=request.draft_len, max_num_seqs=request.max_num_seqs, **request.engine
+    )
     settings = settle_settings(settings, config.scheduler.max_model_len)
     taps_of(settings.tap_layers, config.model.target.num_layers)
     draft_vocab_size(settings.draft_vocab_size, config.model.target.vocab_size)
@@ -154,7 +158,8 @@ def _prompts(request: TrainRequest, seed: int) -> tuple[tuple[TrainingPrompt, ..
     """Return prompts to train on, prompts to measure on, and whether these are others."""
     prompts = read_prompts(request.prompts)
     if request.eval_prompts is not None:
-        return prompts, read_prompts(request.eval_prompts), True
+        measured = read_prompts(request.eval_prompts)
+        return prompts, measured, not {prompt.key for prompt in prompts} & {prompt.key for prompt in measured}
     train, held_out = split_prompts(prompts, seed)
     return train, held_out or train, bool(held_out)
 

@@ -98,7 +98,7 @@ def format_outcome(outcome: Outcome) -> str:
         lengths = [score.domains[place].acceptance_length for score in measured]
         rates = " ".join(f"{rate:.2f}" for rate in first.acceptance_rates)
         rows.append((first.domain, first.num_prompts, *lengths, rates or None))
-    kind = "held-out prompts" if outcome.is_held_out else "the prompts of training, for want of others"
+    kind = "held-out prompts" if outcome.is_held_out else "prompts of training, some or all"
     notes = [
         f"acceptance on {kind}, greedy, {outcome.draft_len} drafts per step",
         f"{outcome.num_equal_answers} of {len(outcome.scores[-1].answers)} answers are the same without a drafter",

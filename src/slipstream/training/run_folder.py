@@ -31,14 +31,19 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
         path: of the file; what is there is replaced.
         write: writes to the path that it is given.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + _PARTIAL)
-    write(partial)
-    # The library writes tensors that only their owner may read; whoever may enter the folder may read its files.
-    partial.chmod(path.parent.stat().st_mode & 0o666)
-    with partial.open("rb") as stream:
-        os.fsync(stream.fileno())
-    partial.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(partial)
+        # The library writes tensors that only their owner may read; whoever may enter the folder may read its files.
+        partial.chmod(path.parent.stat().st_mode & 0o666)
+        with partial.open("rb") as stream:
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    except (OSError, SafetensorError) as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise CapacityError(f"{path}: could not be written ({error}); make room, then go on with --resume") from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -103,8 +108,8 @@ def open_run(root: Path, identity: dict[str, Any], *, kind: str, resume: bool) -
     else:
         try:
             write_text(file, json.dumps({"digest": digest, "identity": identity}, indent=1) + "\n")
-        except OSError as error:
-            raise ConfigError(f"--out {root}: cannot be written to ({error.strerror}); give another folder") from None
+        except CapacityError as error:
+            raise ConfigError(f"--out {root}: cannot be written to ({error.__cause__}); give another folder") from None
     return RunFolder(root, kind, digest)
 
 

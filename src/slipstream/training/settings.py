@@ -17,6 +17,7 @@ from slipstream.base.errors import CheckpointError, ConfigError
 from slipstream.config.checkpoint import CONFIG_FILE
 
 BudgetUnit = Literal["steps", "tokens", "minutes"]
+_BUDGET_FLAGS: dict[BudgetUnit, str] = {"steps": "--steps", "tokens": "--tokens", "minutes": "--max-minutes"}
 _HASH_PIECE_BYTES = 1 << 20
 
 
@@ -98,7 +99,8 @@ def check_settings(settings: TrainSettings) -> TrainSettings:
     if not (math.isfinite(settings.peak_rate) and settings.peak_rate >= 0):
         raise ConfigError(f"--learning-rate {settings.peak_rate}: give a number above 0, or 0 for one by width")
     if not (math.isfinite(settings.budget.amount) and settings.budget.amount > 0):
-        raise ConfigError(f"a budget of {settings.budget.amount} {settings.budget.unit}: give more than 0")
+        flag = _BUDGET_FLAGS[settings.budget.unit]
+        raise ConfigError(f"{flag} {settings.budget.amount:g}: give a finite number above 0")
     return settings
 
 

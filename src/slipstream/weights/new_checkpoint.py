@@ -5,6 +5,9 @@ Not here: what is written; see `quantise` and `dequantise`.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import glob
 import json
 import os
 import shutil
@@ -12,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 from slipstream.base.errors import CapacityError, ConfigError
 from slipstream.config.quantization.read import CONFIG_FILE, MODELOPT_FILE
@@ -25,6 +30,8 @@ _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".i
 def new_checkpoint(source: Path, target: Path, num_bytes: int, *, is_forced: bool) -> Iterator[Path]:
     """Give a folder to write into; it takes the target's place when the block ends well, and goes when it fails.
 
+    A run that was killed by force leaves its folder beside the target; the next one to the same target removes that.
+
     Args:
         source: the checkpoint that is copied from; must lie elsewhere.
         target: the folder to make.
@@ -32,22 +39,47 @@ def new_checkpoint(source: Path, target: Path, num_bytes: int, *, is_forced: boo
         is_forced: a checkpoint at the target may be replaced.
 
     Raises:
-        ConfigError: the target exists, or lies in the source, or the other way round.
-        CapacityError: the disk is too small.
+        ConfigError: the target exists, or lies in the source, or the other way round, or cannot be written.
+        CapacityError: the disk is too small, or became full.
     """
     check_target(source, target, is_forced=is_forced)
     existing = next(folder for folder in target.absolute().parents if folder.exists())
     free = shutil.disk_usage(existing).free
     if num_bytes > free:
         raise CapacityError(f"{existing}: the weights take {num_bytes} bytes, but {free} are free there")
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise ConfigError(f"DST={target}: {existing} cannot be written to; give another folder")
+    _remove_leftovers(target)
     partial = target.parent / f".{target.name}.partial-{os.getpid()}"
-    partial.mkdir(parents=True)
     try:
-        yield partial
-        _put_in_place(partial, target)
+        partial.mkdir(parents=True)
+        with _locked(partial):
+            yield partial
+            _put_in_place(partial, target)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise CapacityError(f"DST={target}: writing failed ({error}); make room, or give another folder") from error
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Mark a folder as in use; the system takes the mark away when this process ends, however it does."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(number)
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove what runs to the same target left when they were killed; not what another process still writes."""
+    for folder in target.parent.glob(f".{glob.escape(target.name)}.partial-*"):
+        with contextlib.suppress(OSError), _locked(folder):
+            shutil.rmtree(folder)
 
 
 def check_target(source: Path, target: Path, *, is_forced: bool) -> None:
@@ -56,7 +88,11 @@ def check_target(source: Path, target: Path, *, is_forced: bool) -> None:
     Raises:
         ConfigError: see new_checkpoint.
     """
-    here, there = source.resolve(), target.resolve()
+    try:
+        here, there = source.resolve(), target.resolve()
+        target.exists()
+    except OSError as error:
+        raise ConfigError(f"DST={target}: no folder can have this name ({error.strerror}); give another one") from None
     if here == there or here in there.parents or there in here.parents:
         raise ConfigError(f"DST={target}: it and SRC={source} lie within each other; give a folder of its own")
     if not target.exists() and not target.is_symlink():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import tomllib
 from contextlib import contextmanager
 
@@ -16,7 +17,6 @@ from slipstream.cli import evaluate as module
 from slipstream.cli.evaluate import ProgressBar, check_outputs, choose_plan, exit_code
 from slipstream.cli.main import main
 from slipstream.config.checkpoint import read_target
-from slipstream.evaluation import plots
 from slipstream.evaluation.findings import Findings, Lossless
 from slipstream.evaluation.plan import FULL, MEASURES, QUICK
 from slipstream.evaluation.subject import EngineLab
@@ -144,6 +144,7 @@ def test_ctrl_c_shows_and_writes_what_was_found(checkpoint, suite, monkeypatch, 
     [
         (("--only", "speed"), "--only speed: no such measurement; allowed: bits, problems"),
         (("--out", "r.txt"), "--out r.txt: the name must end in .toml or .json"),
+        (("--out", f"{__file__}/r.toml"), "cannot be written there; give a file in a folder"),
         (("--suite", "nowhere.jsonl"), "no evaluation suite at nowhere.jsonl"),
         (("--drafter", "nowhere"), "drafter='nowhere'"),
     ],
@@ -157,7 +158,9 @@ def test_plots_are_refused_in_time(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(ConfigError, match="not a folder"):
         check_outputs(None, tmp_path / "file")
-    monkeypatch.setattr(plots, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="cannot be written there"):
+        check_outputs(None, tmp_path / "file" / "plots")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ConfigError, match="--plots needs matplotlib"):
         check_outputs(None, tmp_path)
 

@@ -64,7 +64,9 @@ def test_a_process_that_is_killed_is_continued_to_the_same_head(capsys, words, t
 
 def test_what_cannot_be_run_is_one_line(capsys, words, tmp_path):
     for change, said in (
-        (["--steps", "0"], "a budget of 0.0 steps: give more than 0"),
+        (["--steps", "0"], "--steps 0: give a finite number above 0"),
+        (["--draft-len", "99"], "draft_len=99 is not allowed: give auto or a whole number from 0 to 16"),
+        (["--max-num-seqs", "0"], "max_num_seqs=0 is not allowed"),
         (["--tokens", "9"], "--steps, --tokens and --max-minutes: give one of them"),
         (["--taps", "9"], "--taps [9]: give different layers"),
         (["--draft-vocab-size", "100000"], "--draft-vocab-size 100000: the target has"),

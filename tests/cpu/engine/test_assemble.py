@@ -32,8 +32,9 @@ def test_engines_whose_pages_differ_have_different_salts(config):
     others = [
         msgspec.structs.replace(config, model=msgspec.structs.replace(model, dtype="bfloat16")),
         msgspec.structs.replace(config, model=msgspec.structs.replace(model, path="elsewhere")),
+        msgspec.structs.replace(config, cache=msgspec.structs.replace(config.cache, kv_dtype="float8_e4m3")),
         msgspec.structs.replace(config, speculation=msgspec.structs.replace(speculation, drafter="none")),
         msgspec.structs.replace(config, speculation=msgspec.structs.replace(speculation, drafter_path="other")),
     ]
-    assert len({cache_salt(config), *(cache_salt(other) for other in others)}) == 5
+    assert len({cache_salt(config), *(cache_salt(other) for other in others)}) == 6
     assert cache_salt(config) == cache_salt(msgspec.structs.replace(config, num_threads=7))

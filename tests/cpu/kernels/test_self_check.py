@@ -6,7 +6,7 @@ import torch
 from slipstream.kernels.case import EXACT, Tolerance
 from slipstream.kernels.registry import IMPLEMENTATIONS, Kernel
 from slipstream.kernels.select import load
-from slipstream.kernels.self_check import agrees, check_kernels, faster_operations
+from slipstream.kernels.self_check import agrees, cases_of, check_kernels, faster_operations
 
 NORM = "norm/rms_norm"
 WRITE = "cache/write_kv"
@@ -35,6 +35,19 @@ def test_sound_kernels_pass_with_all_their_cases():
     assert found.faults == ()
     assert found.num_operations == 3
     assert found.num_cases > 10
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 99])
+def test_a_few_cases_are_spread_over_all_of_them(count):
+    seen = []
+
+    def noting(operation, device_type):
+        return Kernel(
+            operation, "fake", lambda *arguments: seen.append(len(seen)) or load(NORM, "reference").function(*arguments)
+        )
+
+    found = check_kernels("cpu", [NORM], choose=noting, max_cases=count)
+    assert found.num_cases == len(seen) == min(count, len(cases_of(NORM)))
 
 
 @pytest.mark.parametrize("change", [lambda x: x * 1.01, lambda x: x[:1], lambda x: x * float("nan")])

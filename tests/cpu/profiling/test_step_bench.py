@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import inspect
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
+from slipstream import kernels
 from slipstream.base.errors import ConfigError
+from slipstream.decode_targets.m3.sm90_nvfp4 import forward
 from slipstream.profiling.rank_slice import RankSlice, SliceSettings
 from slipstream.profiling.step_bench import component_of, make_record, measure_step
 from support.narrow_shapes import narrow_spec
@@ -16,6 +22,8 @@ KERNELS = {"matmul_mxfp8_kernel": (12, 30.0), "sum_add_rms_norm_kernel": (6, 6.0
     [
         ("matmul_mxfp8_kernel", "projections"),
         ("partial_scores_kernel", "router"),
+        ("feed_forward_kernel", "experts"),
+        ("index_score_kernel", "index_score"),
         ("sparse_attend_kernel", "attention"),
         ("place_heads_kernel", "heads_and_cache"),
         ("void cublasLt_gemm_x", "head"),
@@ -24,6 +32,17 @@ KERNELS = {"matmul_mxfp8_kernel": (12, 30.0), "sum_add_rms_norm_kernel": (6, 6.0
 )
 def test_kernels_are_counted_where_they_belong(kernel, component):
     assert component_of(kernel) == component
+
+
+def test_every_kernel_of_the_target_has_a_component():
+    """By the names in the sources: a kernel that is called something else would be lost among the rest."""
+    operations = set(re.findall(r"slipstream\.kernels\.(\w+)\.(\w+)\.contract", inspect.getsource(forward)))
+    operations |= {("linear", "matmul_mxfp8"), ("attention", "index_score"), ("attention", "select_blocks")}
+    folder = Path(kernels.__file__).parent
+    files = [file for family, name in operations for file in (folder / family / name).glob("triton*.py")]
+    names = {name for file in files for name in re.findall(r"def (\w+_kernel)\(", file.read_text(encoding="utf-8"))}
+    assert len(names) >= 13
+    assert [name for name in sorted(names) if component_of(name) == "rest"] == []
 
 
 def test_a_record_holds_what_was_measured():

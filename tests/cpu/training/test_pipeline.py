@@ -154,6 +154,15 @@ def test_bad_input_is_refused_before_the_folder_is_made(request_of, tmp_path, ch
     assert not request.out.exists()
 
 
+def test_prompts_that_are_trained_on_are_not_called_held_out(request_of, tmp_path):
+    prompts = request_of("out").prompts
+    others = write_prompts(tmp_path / "others.jsonl", count=14)
+    rows = others.read_text(encoding="utf-8").splitlines()
+    others.write_text("\n".join(rows[12:]), encoding="utf-8")
+    for measured, is_held_out in ((None, True), (others, True), (prompts, False)):
+        assert pipeline._prompts(request_of("out", eval_prompts=measured), 0)[2] is is_held_out
+
+
 def test_prompts_that_do_not_fit_are_refused(request_of, tmp_path):
     long = tmp_path / "long.txt"
     long.write_text("the quick brown fox " * 40 + "\n" + "dog " * 200, encoding="utf-8")

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from safetensors import SafetensorError
 
 from slipstream.base.errors import CapacityError, ConfigError
 from slipstream.weights import new_checkpoint as module
@@ -18,6 +19,12 @@ def make(folder: Path, **files: str) -> Path:
     for name, text in {"config.json": "{}", "model.safetensors": "old", **files}.items():
         (folder / name).write_text(text)
     return folder
+
+
+def write_and_fail(source: Path, target: Path, error: Exception) -> None:
+    with new_checkpoint(source, target, 10, is_forced=False) as folder:
+        (folder / "half").write_text("x")
+        raise error
 
 
 def test_the_target_appears_when_the_block_ends_and_replaces_only_then(tmp_path: Path) -> None:
@@ -55,10 +62,39 @@ def test_a_rename_that_fails_puts_the_old_one_back(tmp_path: Path, monkeypatch: 
         return real(self, place)
 
     monkeypatch.setattr(Path, "rename", fail)
-    with pytest.raises(OSError, match="no"), new_checkpoint(source, target, 10, is_forced=True):
+    with pytest.raises(CapacityError, match="writing failed .no."), new_checkpoint(source, target, 10, is_forced=True):
         pass
     assert (target / "model.safetensors").read_text() == "old"
     assert sorted(item.name for item in tmp_path.iterdir()) == ["s", "t"]
+
+
+def test_a_place_that_cannot_be_written_is_one_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = make(tmp_path / "s")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match="no folder can have this name"):
+        check_target(source, tmp_path / ("x" * 300), is_forced=False)
+    for place in (tmp_path / "file" / "t", tmp_path / "t"):
+        with (
+            pytest.raises(ConfigError, match="cannot be written to; give another folder"),
+            new_checkpoint(source, place, 10, is_forced=False),
+        ):
+            pass
+        monkeypatch.setattr(module.os, "access", lambda path, mode: False)
+    monkeypatch.undo()
+    for error in (OSError(28, "No space left on device"), SafetensorError("I/O error")):
+        with pytest.raises(CapacityError, match=r"DST=.*t: writing failed \(.*\); make room"):
+            write_and_fail(source, tmp_path / "t", error)
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["file", "s"]
+
+
+def test_what_a_killed_run_left_goes_and_what_a_living_one_writes_stays(tmp_path: Path) -> None:
+    source = make(tmp_path / "s")
+    (make(tmp_path / ".t.partial-1") / "shard-00000.partial").write_text("half")
+    make(tmp_path / ".other.partial-1")
+    living = make(tmp_path / ".t.partial-2")
+    with module._locked(living), new_checkpoint(source, tmp_path / "t", 10, is_forced=False):
+        pass
+    assert sorted(item.name for item in tmp_path.iterdir()) == [".other.partial-1", ".t.partial-2", "s", "t"]
 
 
 def test_a_small_disk_is_refused_before_a_folder_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import ast
 import io
+import os
+import signal
 import subprocess
 import sys
 
 import pytest
 from rich.console import Console
 
-from slipstream.cli.console import ProgressDisplay, format_bytes, make_error_console, show_error
+from slipstream.cli.console import ProgressDisplay, format_bytes, make_error_console, orderly_end, show_error
 from slipstream.wire.messages import Progress
 from support.processes import python_path
 
@@ -87,3 +89,32 @@ def test_errors_are_one_line_without_markup():
 )
 def test_bytes_carry_a_unit(count, text):
     assert format_bytes(count) == text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_that_end_a_program_unwind_it_and_what_is_ignored_stays_so(number):
+    cleaned = []
+
+    def work():
+        with orderly_end():
+            try:
+                os.kill(os.getpid(), number)
+                # Handlers run between instructions of the main thread.
+                signal.sigtimedwait([], 10)
+            finally:
+                cleaned.append(number)
+
+    before = signal.getsignal(number)
+    try:
+        signal.signal(number, signal.SIG_DFL)
+        with pytest.raises(SystemExit) as stopped:
+            work()
+        assert stopped.value.code == 128 + number
+        assert cleaned == [number]
+        assert signal.getsignal(number) is signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN)
+        with orderly_end():
+            os.kill(os.getpid(), number)
+            assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)

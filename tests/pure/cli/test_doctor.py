@@ -65,7 +65,7 @@ def test_kernels_are_checked_where_torch_sees_a_device(monkeypatch):
     found = SimpleNamespace(num_operations=3, num_cases=9, faults=())
     asked = []
 
-    def check_kernels(device_type):
+    def check_kernels(device_type, max_cases):
         asked.append(device_type)
         return found
 

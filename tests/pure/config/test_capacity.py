@@ -44,6 +44,20 @@ def test_memory_that_nobody_else_uses_is_the_cache_s(geometry: CacheGeometry) ->
     assert own.note.startswith(f"the {available} bytes of free memory")
 
 
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_larger_size_is_advised_only_where_there_is_more(geometry: CacheGeometry, is_shared: bool) -> None:
+    with pytest.raises(CapacityError, match="lower max_model_len to at most") as caught:
+        plan_pages(
+            geometry,
+            max_model_len=10_000,
+            max_num_seqs=1,
+            kv_cache_bytes=None,
+            available_bytes=40 * geometry.page_bytes,
+            is_shared=is_shared,
+        )
+    assert ("or give a larger kv_cache_bytes" in str(caught.value)) == is_shared
+
+
 def test_a_given_size_is_used_to_the_last_whole_page(geometry: CacheGeometry) -> None:
     assert plan(geometry, 30 * geometry.page_bytes + 5, 10**9).num_pages == 30
 

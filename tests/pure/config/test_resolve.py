@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,8 @@ import pytest
 
 from slipstream.base.errors import CapacityError, CheckpointError, ConfigError
 from slipstream.base.switches import Switches
-from slipstream.config.bytes import target_weight_bytes
+from slipstream.config.bytes import step_bytes, target_weight_bytes
 from slipstream.config.checkpoint import read_target
-from slipstream.config.bytes import step_bytes
 from slipstream.config.explain import fixed_bytes_of, geometry_of
 from slipstream.config.hardware import Hardware
 from slipstream.config.options import Options
@@ -242,6 +242,16 @@ def test_rows_that_do_not_fit_are_refused_with_the_whole_account(with_head: Path
         settle(with_head, small)
     for word in (f"{fixed.total} bytes are needed", f"rows {fixed.rows}", "page tables", "lower max_num_seqs"):
         assert word in str(caught.value)
+
+
+def test_a_gpu_that_is_too_small_is_refused_with_the_values_of_a_step(checkpoint: Path) -> None:
+    fixed = fixed_bytes_of(settle(checkpoint, on_gpu(), max_num_seqs=64))
+    gpu = on_gpu(cuda_free_bytes=int((fixed.total + 1000 + CUDA_RESERVE_BYTES) / CUDA_MEMORY_FRACTION))
+    with pytest.raises(CapacityError, match="bytes are needed before the cache gets any") as caught:
+        settle(checkpoint, gpu, max_num_seqs=64)
+    total, *parts = [int(word) for word in re.findall(r"\d+", str(caught.value).split(")")[0])]
+    assert "values of a step" in str(caught.value)
+    assert total == sum(parts)
 
 
 def test_bfloat16_halves_the_bytes(checkpoint: Path) -> None:

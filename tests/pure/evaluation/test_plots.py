@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from slipstream.base.errors import ConfigError
-from slipstream.evaluation import plots as module
 from slipstream.evaluation.findings import Findings
 from slipstream.evaluation.plots import draw_plots, require_plots
 from support.evaluation_world import good_findings
@@ -28,7 +29,8 @@ def test_what_was_not_measured_has_none(tmp_path):
 
 def test_without_matplotlib_plots_are_refused_with_the_remedy(monkeypatch, tmp_path):
     require_plots()
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    # None in the table of modules makes its import fail, as a package that is absent or broken does.
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(
         ConfigError, match=r"--plots needs matplotlib: install it with pip install 'slipstream\[plots\]'"
     ):

@@ -106,9 +106,14 @@ def test_one_change_that_fails_does_not_end_the_run():
                 raise ConfigError("cannot be written")
             return super().variant(feature)
 
+        def control(self, name):
+            raise ConfigError(f"{name}, neither")
+
     found = make(workshop=Failing())[0].execute()
     assert [row.feature for row in found.ablations] == ["far"]
     assert "rope: not measured (cannot be written)" in found.notes
+    assert "control drafter untrained: not measured (untrained, neither)" in found.notes
+    assert {row.drafter for row in found.acceptance} == {"trained"}
 
 
 def test_a_large_checkpoint_is_not_copied():

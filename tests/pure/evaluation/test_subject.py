@@ -42,6 +42,7 @@ def test_answers_come_in_order_with_their_verify_steps():
 def test_a_margin_is_the_lead_of_the_best_token():
     answer = next(iter(EngineSubject(fake(), TEXT).answer([(5, 6)], max_tokens=1, has_margin=True)))
     assert answer.margin == pytest.approx(0.125)
+    assert answer.best_ids == (6, 7)
     assert answer.steps == ()
 
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from slipstream.base.errors import ConfigError
 from slipstream.harness.provenance import collect
-from slipstream.harness.report import build_result, format_rows, to_plain, to_toml, write_result
+from slipstream.harness.report import build_result, check_result_path, format_rows, to_plain, to_toml, write_result
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 SCALARS = st.one_of(st.booleans(), st.integers(-(2**60), 2**60), st.floats(allow_nan=False), TEXT)
@@ -50,10 +52,32 @@ def test_results_are_written_with_provenance(tmp_path, ending):
 
 
 def test_other_endings_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"\.json or \.toml"):
+    with pytest.raises(ConfigError, match=r"\.toml or \.json"):
         write_result(tmp_path / "r.csv", {})
 
 
 def test_columns_line_up():
     text = format_rows(["domain", "tokens/s"], [["code", 1.0], ["a long one", None]])
     assert text.splitlines() == ["domain      tokens/s", "code            1.00", "a long one         -"]
+
+
+def test_a_place_that_cannot_be_written_is_known_before_and_refused_after(tmp_path, monkeypatch):
+    (tmp_path / "folder.toml").mkdir()
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    check_result_path(tmp_path / "new" / "deep" / "r.json")
+    check_result_path(Path("r.toml"))
+    (tmp_path / "r.toml").write_text("", encoding="utf-8")
+    check_result_path(tmp_path / "r.toml")
+    for name, said in (
+        ("r.txt", "must end in .toml or .json"),
+        ("folder.toml", "this is a folder"),
+        ("file/r.toml", "cannot be written"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            check_result_path(tmp_path / name)
+        with pytest.raises(ConfigError, match="cannot write results"):
+            write_result(tmp_path / name, {})
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(ConfigError, match="cannot be written"):
+        check_result_path(tmp_path / "r.toml")
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["file", "folder.toml", "r.toml"]

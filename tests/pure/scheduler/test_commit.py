@@ -208,3 +208,62 @@ def test_a_request_that_contradicts_itself_is_told_so():
     assert (output.error_kind, output.error_code) == ("RequestError", NO_TOKEN_CODE)
     assert isinstance(error_of_output(output), RequestError)
     loop.assert_idle()
+
+
+def split_loop() -> EngineLoop:
+    """Return a loop with request a, which decodes, beside the first chunk of request b's prompt, launched."""
+    loop = EngineLoop(draft_len=2, prefill_chunk_tokens=8)
+    loop.submit(make_request("a", [1, 2], max_tokens=1 + 3))
+    loop.turn()
+    loop.submit(make_request("b", list(range(1, 30))))
+    plan = loop.scheduler.plan()
+    assert plan is not None
+    assert plan.decode_rows
+    assert plan.chunks
+    loop.runner.submit(plan)
+    return loop
+
+
+def test_ladders_that_leave_first_free_nothing_before_their_step_has_retired():
+    loop = split_loop()
+    step_id = loop.runner.pending[0].step_id
+    run = TokenRun(row=0, token_ids=(7, 8, 9), num_draft_tokens=2, num_accepted=2)
+    loop.runner.pending[0].result = StepResult(step_id=step_id, runs=(run,))
+    before = loop.scheduler.stats()
+    ladders, _ = loop.runner.collect_ladders(step_id)
+    (output,) = loop.scheduler.commit_ladders(ladders)
+    assert (output.request_id, output.token_ids, output.finish_reason) == ("a", (7, 8, 9), "length")
+    between = loop.scheduler.stats()
+    assert loop.scheduler.num_steps_in_flight == 1
+    assert (between.num_running, between.num_steps) == (1, before.num_steps)
+    assert between.num_free_pages == before.num_free_pages
+    assert between.num_generated_tokens == before.num_generated_tokens + 3
+    assert loop.scheduler.commit(loop.runner.collect()) == []
+    after = loop.scheduler.stats()
+    assert loop.scheduler.num_steps_in_flight == 0
+    assert after.num_steps == before.num_steps + 1
+    assert after.num_free_pages > before.num_free_pages
+
+
+def test_ladders_are_taken_in_once_and_alone():
+    loop = split_loop()
+    step_id = loop.runner.pending[0].step_id
+    run = TokenRun(row=0, token_ids=(7,), num_draft_tokens=0, num_accepted=0)
+    with pytest.raises(EngineError, match="returned runs of rows \\[\\], planned were \\[0\\]"):
+        loop.scheduler.commit_ladders(StepResult(step_id=step_id, runs=()))
+    with pytest.raises(EngineError, match=f"got the result of step {step_id + 1}"):
+        loop.scheduler.commit_ladders(StepResult(step_id=step_id + 1, runs=(run,)))
+    loop.scheduler.commit_ladders(StepResult(step_id=step_id, runs=(run,)))
+    with pytest.raises(EngineError, match="returned runs of rows \\[0\\], planned were \\[\\]"):
+        loop.scheduler.commit(StepResult(step_id=step_id, runs=(run,)))
+
+
+def test_requests_that_are_sent_back_together_keep_their_order():
+    loop = EngineLoop(draft_len=0, max_num_seqs=3)
+    loop.submit(*(make_request(name, [1, 2], max_tokens=9) for name in "abc"))
+    loop.turn()
+    for running in loop.scheduler._state.by_age()[1:]:
+        running.is_leaving = True
+    loop.turn()
+    assert loop.scheduler.request_ids == ("a", "b", "c")
+    assert loop.scheduler.num_waiting == 2

@@ -42,7 +42,7 @@ def test_settings_that_can_run_come_back():
         ({"temperatures": (0.0, 2.5)}, "2.5"),
         ({"step_weight": 0.0}, "--step-weight 0.0"),
         ({"peak_rate": float("nan")}, "--learning-rate nan"),
-        ({"budget": Budget(unit="minutes", amount=0)}, "a budget of 0"),
+        ({"budget": Budget(unit="minutes", amount=0)}, "--max-minutes 0: give a finite number above 0"),
     ],
 )
 def test_a_value_outside_its_range_is_named(change, said):

@@ -26,7 +26,7 @@ from slipstream.harness import provenance
 from slipstream.harness.client import HttpClient, RequestRecord
 from slipstream.harness.compare import Comparison, Score, Trial, compare, score
 from slipstream.harness.load import LoadReport, LoadSettings, report_by_domain, report_load, run_load
-from slipstream.harness.report import build_result, format_rows, write_result
+from slipstream.harness.report import build_result, check_result_path, format_rows, write_result
 from slipstream.harness.stats import Summary
 from slipstream.harness.workload import choose_items, read_items
 
@@ -76,6 +76,8 @@ def decode(
     """
     if peer is not None and (peer not in PEERS or stop_at_end):
         raise ConfigError(f"--peer {peer}: give transformers, and not together with --stop-at-end")
+    if out is not None:
+        check_result_path(out)
     options = bench_options(options)
     config = settle(options)
     items = read_items(prompts or bundled_prompts())
@@ -165,6 +167,8 @@ def serve(
 
     Each of --concurrency users sends its next request when the last one has ended.
     """
+    if out is not None:
+        check_result_path(out)
     items = choose_items(read_items(prompts or bundled_prompts()), requests, seed)
     key = client_key(api_key)
     console = make_error_console()

@@ -14,11 +14,14 @@ import typer
 from slipstream.base.errors import ConfigError
 from slipstream.cli.console import make_error_console
 from slipstream.harness import provenance
-from slipstream.harness.report import build_result, format_rows, write_result
+from slipstream.harness.report import build_result, check_result_path, format_rows, write_result
 
 SHAPES = ("m3", "m3.1")
 KV_DTYPES = {"fp8": "float8_e4m3", "bf16": "bfloat16"}
 NUM_LAYERS = 60
+READS_OF = {"projections": ("qkv_index", "o", "shared_and_dense")}
+"""What a group of kernels reads, where it has another name; kernels of a group may run side by side."""
+
 MODULE = "slipstream.profiling.step_bench"
 SLICE_MODULE = "slipstream.profiling.rank_slice"
 
@@ -48,6 +51,8 @@ def step(
             raise ConfigError(f"{name} {value}: give {' or '.join(allowed)}")
     if not one_rank:
         raise ConfigError("bench step: several ranks on several GPUs are not part of this release; give --one-rank")
+    if out is not None:
+        check_result_path(out)
     console = make_error_console()
     bench: Any = importlib.import_module(MODULE)
     slices: Any = importlib.import_module(SLICE_MODULE)
@@ -98,8 +103,14 @@ def format_step(record: Any) -> str:
         for name, value in record.floor_bytes.items()
     ]
     lines += [format_rows(("reads", "MB", "floor us"), floors), ""]
-    by_time = sorted(record.kernel_us.items(), key=lambda entry: -entry[1])
-    lines.append(format_rows(("kernels", "us of device time"), [(name, f"{value:.0f}") for name, value in by_time]))
+    us_of_byte = record.floor_ms * 1e3 / total
+    parts: list[tuple[str, ...]] = []
+    for name, us in sorted(record.kernel_us.items(), key=lambda entry: -entry[1]):
+        floor_us = us_of_byte * sum(record.floor_bytes.get(part, 0.0) for part in READS_OF.get(name, (name,)))
+        parts.append(
+            (name, f"{us:.0f}", f"{floor_us:.0f}" if floor_us else "", f"{floor_us / us:.0%}" if floor_us else "")
+        )
+    lines.append(format_rows(("kernels", "us of device time", "floor us", "floor over time"), parts))
     single = sorted(record.by_kernel_us.items(), key=lambda entry: -entry[1][1])
     rows = [(name[:60], count, f"{total / count:.2f}", f"{total:.0f}") for name, (count, total) in single]
     return "\n".join([*lines, "", format_rows(("kernel", "launches", "us each", "us"), rows)])

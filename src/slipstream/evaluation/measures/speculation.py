@@ -126,7 +126,8 @@ def compare_answers(
 ) -> Lossless:
     """Return how many greedy answers the drafter left as they were.
 
-    Where two answers part, the engine without a drafter is asked how close its two best tokens are there.
+    Where two answers part, the engine without a drafter is asked how close its two best tokens are there. Only an
+    answer that goes on with one of these two can be a near-tie.
 
     Args:
         prompts: in the order of both.
@@ -145,8 +146,9 @@ def compare_answers(
         with open_reference() as subject:
             limit = NEAR_TIE_NATS.get(subject.facts.dtype, 0.0)
             closer = list(subject.answer(beginnings, max_tokens=1, has_margin=True))
-        for beginning, answer in zip(beginnings, closer, strict=True):
-            if (math.inf if answer.margin is None else answer.margin) < limit:
+        for (place, index), beginning, answer in zip(parted, beginnings, closer, strict=True):
+            is_close = (math.inf if answer.margin is None else answer.margin) < limit
+            if is_close and set(drafted[place].token_ids[index : index + 1]) & set(answer.best_ids):
                 num_near_ties += 1
             elif first_different is None:
                 first_different = decode(beginning)[-_SHOWN_CHARS:]

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from slipstream.base.errors import ConfigError
+from safetensors import SafetensorError
+
+from slipstream.base.errors import CapacityError, ConfigError
 from slipstream.evaluation.changes import Change
 from slipstream.evaluation.variants.copies import CONTROLS, weight_files, write_control, write_variant
 from slipstream.evaluation.variants.features import FEATURES
@@ -57,7 +59,9 @@ class CopyWorkshop:
             raise ConfigError(f"feature {feature!r} cannot be switched off; allowed: {names}")
         with tempfile.TemporaryDirectory(prefix=_PREFIX) as parent:
             folder = Path(parent) / self._checkpoint.name
-            yield folder if write_variant(self._checkpoint, folder, found, self._seed) else None
+            with _room_for_copies(parent):
+                has_feature = write_variant(self._checkpoint, folder, found, self._seed)
+            yield folder if has_feature else None
 
     @contextmanager
     def control(self, name: str) -> Iterator[Path]:
@@ -70,5 +74,16 @@ class CopyWorkshop:
             raise ConfigError(f"control drafter {name!r}; allowed: {', '.join(self.controls) or 'none without a head'}")
         with tempfile.TemporaryDirectory(prefix=_PREFIX) as parent:
             folder = Path(parent) / "head"
-            write_control(self._head, folder, name, self._seed)
+            with _room_for_copies(parent):
+                write_control(self._head, folder, name, self._seed)
             yield folder
+
+
+@contextmanager
+def _room_for_copies(folder: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise CapacityError(
+            f"{folder}: the changed copy could not be written ({error}); make room, or set TMPDIR to a larger place"
+        ) from error

@@ -44,6 +44,11 @@ class TrainingPrompt(msgspec.Struct, frozen=True, kw_only=True):
     thinking_mode: str | None = None
     text: str | None = None
 
+    @property
+    def key(self) -> str:
+        """Return what is asked, in one word: equal for prompts that differ in place and domain alone."""
+        return json.dumps([self.messages, self.tools, self.thinking_mode, self.text], sort_keys=True)
+
 
 def read_prompts(path: Path) -> tuple[TrainingPrompt, ...]:
     """Return the prompts of a file; blank lines are skipped.
@@ -52,15 +57,16 @@ def read_prompts(path: Path) -> tuple[TrainingPrompt, ...]:
         ConfigError: the file is missing, no text, holds no prompt, or a line that is none.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # HAZARD: str.splitlines would also split at characters that stand inside JSON strings, such as U+2028.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file of prompts") from None
+        raise ConfigError(f"{path}: no such file of prompts; give a .jsonl file, or a text file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: prompts cannot be read ({error}); give a text file in UTF-8") from None
     parse = _parse_line if path.suffix == ".jsonl" else _plain_line
     prompts = tuple(parse(line, f"{path.name}:{number}") for number, line in enumerate(lines, 1) if line.strip())
     if not prompts:
-        raise ConfigError(f"{path} holds no prompts")
+        raise ConfigError(f"{path} holds no prompts; give at least one line with a prompt")
     return prompts
 
 
@@ -71,8 +77,9 @@ def _plain_line(line: str, where: str) -> TrainingPrompt:
 def _parse_line(line: str, where: str) -> TrainingPrompt:
     try:
         value = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{where}: not JSON ({error.msg}); a .jsonl file has one object per line") from None
+    except (ValueError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply, or a number too long"
+        raise ConfigError(f"{where}: not JSON ({reason}); a .jsonl file has one object per line") from None
     if not isinstance(value, dict) or (value.get("messages") is None) == (value.get("prompt") is None):
         raise ConfigError(f"{where}: give an object with either 'messages' or 'prompt'")
     domain, mode = value.get("domain", DEFAULT_DOMAIN), value.get("thinking_mode")

@@ -25,7 +25,7 @@ RECORD = StepRecord(
     experts_read=15.3,
     weight_bytes=31 << 30,
     floor_bytes={"qkv_index": 3e6, "experts": 1e6},
-    kernel_us={"projections": 900.0, "experts": 1000.0},
+    kernel_us={"projections": 900.0, "experts": 1000.0, "activation": 5.0},
     by_kernel_us={"matmul_mxfp8_kernel": (240, 900.0), "experts_kernel": (114, 1000.0)},
 )
 
@@ -47,6 +47,9 @@ def test_the_text_says_the_step_its_floor_and_where_the_time_goes():
     text = bench_step.format_step(RECORD)
     assert "step 2.000 ms (1.900 to 2.200), floor 1.400 ms: 70% of it" in text
     assert "700 launches; host 12 us; 15.3 experts a layer" in text
+    rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip()}
+    assert rows["projections"] == ["900", "1050", "117%"], "three quarters of the bytes, of a floor of 1,400 us"
+    assert rows["activation"] == ["5"], "what reads neither weights nor cache has no floor"
     assert text.index("experts_kernel") < text.index("matmul_mxfp8_kernel"), "the slowest first"
 
 

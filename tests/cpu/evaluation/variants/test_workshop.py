@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from safetensors import SafetensorError
 
-from slipstream.base.errors import ConfigError
+from slipstream.base.errors import CapacityError, ConfigError
 from slipstream.config.checkpoint import read_target
 from slipstream.evaluation.changes import Workshop
+from slipstream.evaluation.variants import workshop as module
 from slipstream.evaluation.variants.features import FEATURES
 from slipstream.evaluation.variants.workshop import CopyWorkshop
 from support.tiny_checkpoints import make_tiny_checkpoint, make_tiny_eagle3
@@ -52,3 +54,16 @@ def test_controls_need_a_head(source, tmp_path):
     with workshop.control("untrained") as folder:
         assert (folder / "model.safetensors").is_file()
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SafetensorError("I/O error")])
+def test_a_full_disk_is_a_refusal_that_a_run_survives(source, tmp_path, monkeypatch, error):
+    def fail(*arguments):
+        raise error
+
+    for name in ("write_variant", "write_control"):
+        monkeypatch.setattr(module, name, fail)
+    workshop = CopyWorkshop(source, make_tiny_eagle3(tmp_path, read_target(source)))
+    for block in (workshop.variant("activation alpha"), workshop.control("untrained")):
+        with pytest.raises(CapacityError, match="could not be written .*; make room, or set TMPDIR"), block:
+            pass

@@ -98,6 +98,13 @@ def test_only_what_arithmetic_cannot_tell_apart_is_a_near_tie(margin, dtype, is_
     assert found.is_lossless is is_tie
 
 
+@pytest.mark.parametrize("drafted", [(3,), ()])
+def test_only_one_of_the_two_best_tokens_can_be_a_near_tie(drafted):
+    found, _ = compare([answer(1)], [answer(*drafted)], margin=1e-4)
+    assert (found.num_near_ties, found.num_different) == (0, 1)
+    assert not found.is_lossless
+
+
 def test_a_run_that_was_cut_off_compares_what_it_has():
     found, _ = compare([answer(1), answer(2)], [answer(1)])
     assert found.num_prompts == 1

@@ -38,10 +38,19 @@ def test_any_other_file_has_a_text_a_line(tmp_path):
     assert [prompt.text for prompt in prompts] == ["one", '{"not": "parsed"}']
 
 
+def test_only_line_feeds_end_a_line(tmp_path):
+    words = "one\u2028two\x85three"
+    line = json.dumps({"prompt": words}, ensure_ascii=False)
+    first, second = read_prompts(write(tmp_path / "p.jsonl", f"{line}\r", '{"prompt": "x"}'))
+    assert (first.text, second.text, second.where) == (words, "x", "p.jsonl:2")
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
         ("{", "not JSON"),
+        ("[" * 100_000, "not JSON .nested too deeply"),
+        ("9" * 5_000, "not JSON .*a number too long"),
         ([], "either 'messages' or 'prompt'"),
         ({"domain": "a"}, "either 'messages' or 'prompt'"),
         ({"messages": [USER], "prompt": "x"}, "either 'messages' or 'prompt'"),
@@ -120,3 +129,9 @@ def test_prompts_that_are_too_long_are_left_out(processor):
     assert fitting[0].token_ids == encode_prompt(prompts[1], processor)
     with pytest.raises(ConfigError, match="none of the 4 prompts has at most 1 tokens"):
         encode_fitting(prompts, processor, 1)
+
+
+def test_equal_questions_have_equal_keys_wherever_they_stand(tmp_path):
+    rows = [{"messages": [USER]}, {"domain": "b", "messages": [USER]}, {"messages": [USER], "tools": [TOOL]}]
+    same, moved, other = (prompt.key for prompt in read_prompts(write(tmp_path / "p.jsonl", *rows)))
+    assert same == moved != other

@@ -10,6 +10,7 @@ from math import sqrt
 import torch
 from torch import Tensor
 
+from slipstream.base.errors import UnsupportedFeature
 from slipstream.config.schema import TargetSpec
 from slipstream.decode_targets.m3.sm90_nvfp4.weights import (
     DenseMlpWeights,
@@ -49,8 +50,16 @@ class RandomWeights:
 
         Args:
             max_positions: rows of the rotary table.
+
+        Raises:
+            UnsupportedFeature: a rank's slice of an expert is not whole tiles.
         """
         spec, sizes = self._spec, self._sizes
+        if sizes.expert_columns % nvfp4_layout.TILE or spec.hidden_size % nvfp4_layout.TILE:
+            raise UnsupportedFeature(
+                f"sm90_nvfp4: a rank holds {sizes.expert_columns} columns of an expert of width {spec.hidden_size}; "
+                f"both must be multiples of {nvfp4_layout.TILE}: take fewer ranks"
+            )
         return TargetWeights(
             embedding=self._normal(sizes.vocab_rows, spec.hidden_size),
             layers=tuple(self._layer(number) for number in range(spec.num_layers)),

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
+from slipstream.base.errors import UnsupportedFeature
 from slipstream.decode_targets.m3.sm90_nvfp4.random_weights import RandomWeights
 from slipstream.decode_targets.m3.sm90_nvfp4.weights import MixtureWeights
 from slipstream.kernels.moe.experts_nvfp4 import layout
@@ -43,6 +45,12 @@ def test_products_keep_the_size_of_what_they_are_given():
     values = layout.dequantise(layer.mlp.experts.w13) * layer.mlp.experts.w13_scale[:, None, None]
     for result in (layer.qkv.multiply(x).sum(0), x.float() @ values[0].T):
         assert 0.5 < float(result.std()) < 2.0
+
+
+def test_a_slice_that_is_not_whole_tiles_is_refused():
+    spec, sizes = slice_spec(narrow_spec(), 16)
+    with pytest.raises(UnsupportedFeature, match="a rank holds 64 columns .* take fewer ranks"):
+        RandomWeights(spec, sizes, torch.device("cpu")).make(64)
 
 
 def test_a_seed_gives_the_same_weights_again():
