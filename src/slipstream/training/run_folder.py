@@ -9,6 +9,7 @@ loss.csv, *.png, result.toml
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -17,7 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from slipstream.base.errors import ConfigError
+from safetensors import SafetensorError
+
+from slipstream.base.errors import CapacityError, ConfigError
 from slipstream.training.settings import digest_of
 
 RUN_FILE = "run.json"
@@ -30,6 +33,9 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
     Args:
         path: of the file; what is there is replaced.
         write: writes to the path that it is given.
+
+    Raises:
+        CapacityError: the disk is full, or the place cannot be written.
     """
     partial = path.with_name(path.name + _PARTIAL)
     try:

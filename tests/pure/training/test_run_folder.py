@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from safetensors import SafetensorError
 
-from slipstream.base.errors import ConfigError
+from slipstream.base.errors import CapacityError, ConfigError
 from slipstream.training.run_folder import open_run, write_text, write_whole
 
 IDENTITY = {"settings.seed": 0, "settings.temperatures": (0.0, 1.0), "prompts": "a" * 64}
@@ -57,7 +58,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path):
         partial.write_text("half")
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(CapacityError, match="disk full"):
         write_whole(file, fail)
     assert file.read_text() == "first"
     write_text(file, "second")
@@ -77,3 +78,17 @@ def test_whoever_may_enter_the_folder_may_read_its_files(tmp_path, mode):
     tmp_path.chmod(mode)
     write_whole(tmp_path / "file", lambda partial: partial.touch(0o600))
     assert (tmp_path / "file").stat().st_mode & 0o777 == mode & 0o666
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SafetensorError("I/O error")])
+def test_a_full_disk_is_a_refusal_and_leaves_what_was_there(tmp_path, error):
+    def fail(partial):
+        partial.write_text("half")
+        raise error
+
+    file = tmp_path / "checkpoint"
+    write_text(file, "whole")
+    with pytest.raises(CapacityError, match="checkpoint: could not be written .*; make room, then go on with --resume"):
+        write_whole(file, fail)
+    assert [item.name for item in tmp_path.iterdir()] == ["checkpoint"]
+    assert file.read_text() == "whole"
