@@ -33,7 +33,7 @@ def require_plots() -> None:
         importlib.import_module("matplotlib.figure")
     except ImportError:
         raise ConfigError(
-            "--plots needs matplotlib: install it with pip install 'slipstream[plots]', or leave it out"
+            "--plots needs matplotlib: install it with pip install matplotlib, or leave it out"
         ) from None
 
 

@@ -27,7 +27,7 @@ def load_plotting() -> Any:
         return importlib.import_module("matplotlib.pyplot")
     except ImportError:
         raise ConfigError(
-            "plots need matplotlib, which is not installed: install the extra plots (pip install 'slipstream[plots]'), "
+            "plots need matplotlib, which is not installed: install the extra plots (pip install matplotlib), "
             "or give --no-plots"
         ) from None
 

@@ -106,7 +106,8 @@ def quantise_checkpoint(
     if declared.formats:
         raise CheckpointError(
             f"{declared.where}: the weights are quantised already ({', '.join(declared.formats)}); quantising twice "
-            "loses twice: give the bfloat16 release"
+            f"loses twice: give the bfloat16 release, or write one first with slipstream quantize {source.name} COPY "
+            "--format bfloat16"
         )
     # The declaration of packed experts alone says that activations are not quantised.
     has_input_scale = wanted != NVFP4_M31 or recipe == "released"

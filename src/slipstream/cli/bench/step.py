@@ -13,6 +13,7 @@ import typer
 
 from slipstream.base.errors import ConfigError
 from slipstream.cli.console import make_error_console
+from slipstream.config.hardware import probe_hardware
 from slipstream.harness import provenance
 from slipstream.harness.report import build_result, check_result_path, format_rows, write_result
 
@@ -23,6 +24,7 @@ READS_OF = {"projections": ("qkv_index", "o", "shared_and_dense")}
 """What a group of kernels reads, where it has another name; kernels of a group may run side by side."""
 
 MODULE = "slipstream.profiling.step_bench"
+NO_GPU = "bench step measures a GPU, and none was found; `slipstream doctor` says what is missing"
 SLICE_MODULE = "slipstream.profiling.rank_slice"
 
 
@@ -53,6 +55,9 @@ def step(
         raise ConfigError("bench step: several ranks on several GPUs are not part of this release; give --one-rank")
     if out is not None:
         check_result_path(out)
+    hardware = probe_hardware()
+    if not (hardware.cuda_devices and hardware.has_cuda_torch):
+        raise ConfigError(NO_GPU)
     console = make_error_console()
     bench: Any = importlib.import_module(MODULE)
     slices: Any = importlib.import_module(SLICE_MODULE)

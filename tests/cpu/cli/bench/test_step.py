@@ -9,6 +9,7 @@ from slipstream.base.errors import ConfigError
 from slipstream.cli.bench import step as bench_step
 from slipstream.profiling.step_bench import StepRecord
 
+ON_GPU = SimpleNamespace(cuda_devices=("A",), has_cuda_torch=True)
 RECORD = StepRecord(
     shape="m3",
     num_layers=60,
@@ -43,6 +44,17 @@ def test_bad_options_are_refused(options, message):
         bench_step.step(**options)
 
 
+@pytest.mark.parametrize("facts", [((), True), (("A",), False)])
+def test_without_a_gpu_nothing_is_imported(monkeypatch, facts):
+    """An installation for a CPU has no Triton: what measures must not be imported to find that out."""
+    devices, has_cuda_torch = facts
+    hardware = SimpleNamespace(cuda_devices=devices, has_cuda_torch=has_cuda_torch)
+    monkeypatch.setattr(bench_step, "probe_hardware", lambda: hardware)
+    monkeypatch.setattr(bench_step.importlib, "import_module", lambda name: pytest.fail(f"{name} was imported"))
+    with pytest.raises(ConfigError, match="measures a GPU, and none was found"):
+        bench_step.step(one_rank=True)
+
+
 def test_the_text_says_the_step_its_floor_and_where_the_time_goes():
     text = bench_step.format_step(RECORD)
     assert "step 2.000 ms (1.900 to 2.200), floor 1.400 ms: 70% of it" in text
@@ -59,6 +71,7 @@ def test_the_result_can_be_written(tmp_path, monkeypatch, capsys):
         measure_step=lambda shape, settings, **more: asked.append((shape, settings)) or RECORD,
         machine_facts=lambda: {"gpu": "none"},
     )
+    monkeypatch.setattr(bench_step, "probe_hardware", lambda: ON_GPU)
     monkeypatch.setitem(sys.modules, bench_step.MODULE, fake)
     bench_step.step(one_rank=True, rows=8, batch=2, out=tmp_path / "step.toml")
     shape, settings = asked[0]
