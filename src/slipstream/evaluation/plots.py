@@ -32,9 +32,7 @@ def require_plots() -> None:
     try:
         importlib.import_module("matplotlib.figure")
     except ImportError:
-        raise ConfigError(
-            "--plots needs matplotlib: install it with pip install matplotlib, or leave it out"
-        ) from None
+        raise ConfigError("--plots needs matplotlib: install it with pip install matplotlib, or leave it out") from None
 
 
 def draw_plots(findings: Findings, folder: Path) -> list[Path]:
