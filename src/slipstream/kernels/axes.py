@@ -27,5 +27,14 @@ AXES = MappingProxyType(
         "hidden_tiles": "packed tiles of 128 along the hidden axis",
         "intermediate_tiles": "packed tiles of 128 along the width between the two projections of an expert",
         "tile_words": "32-bit words of a packed tile: its codes, then its scales",
+        "num_splits": "partial sums of a product whose inner axis is split, to be added in order",
+        "in_features": "columns of a weight matrix",
+        "out_features": "rows of a weight matrix",
+        "in_units": "packed units of 64 along the columns of a matrix",
+        "out_units": "packed units of 64 along the rows of a matrix",
+        "in_chunks": "groups of four packed units along the columns, whose scales share a word",
+        "unit_words": "16-bit words of a packed unit",
+        "unit_rows": "rows of a packed unit",
+        "width": "all columns of a fused projection, heads of every kind side by side",
     }
 )
