@@ -24,6 +24,7 @@ Where the shapes are equal too, every bit is.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import ClassVar
 
@@ -90,7 +91,7 @@ def params_of(index):
 PARAMS = [params_of(index) for index in range(NUM_PROMPTS)]
 
 
-class World:
+class World(ABC):
     """A target, prompts for it, and the answers of each variant, computed once."""
 
     name = ""
@@ -102,9 +103,9 @@ class World:
         self.scorer = self.llm(dtype="float32", drafter="none", cuda_graphs="off", **self.defaults)
         self._answers = {}
 
+    @abstractmethod
     def llm(self, **options):
         """Return an engine over the target; on the GPU unless a device is given."""
-        raise NotImplementedError(options)
 
     def answers(self, variant):
         """Return (token ids per prompt, the same of a second round, preemptions)."""

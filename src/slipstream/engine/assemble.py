@@ -8,6 +8,7 @@ from collections.abc import Callable
 from slipstream.cache.logical.manager import CacheManager, GroupSpec
 from slipstream.config.schema import EngineConfig
 from slipstream.engine.core import EngineCore
+from slipstream.engine.facts import facts_of
 from slipstream.engine.grammars import GrammarIntake
 from slipstream.engine.late_compiles import LateCompiles
 from slipstream.engine.ranks import RankChoices, start_ranks
@@ -109,22 +110,3 @@ def cache_salt(config: EngineConfig) -> bytes:
         str(config.speculation.drafter_path),
     )
     return "\0".join(parts).encode()
-
-
-def facts_of(config: EngineConfig) -> EngineFacts:
-    """Return what the front end must know of an engine with this configuration."""
-    return EngineFacts(
-        model_name=config.model.name,
-        vocab_size=config.model.target.vocab_size,
-        max_model_len=config.scheduler.max_model_len,
-        max_num_seqs=config.scheduler.max_num_seqs,
-        page_size=config.cache.page_size,
-        num_pages=config.cache.num_pages,
-        num_cache_tokens=(config.cache.num_pages - 1) * config.cache.page_size,
-        drafter=config.speculation.drafter,
-        draft_len=config.speculation.draft_len,
-        verification=config.speculation.verification,
-        device=config.model.device,
-        dtype=config.model.dtype,
-        eos_token_ids=config.model.target.eos_token_ids,
-    )

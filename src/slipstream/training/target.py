@@ -15,9 +15,9 @@ from slipstream.config.options import read_options
 from slipstream.config.resolve import DEMO, resolve
 from slipstream.config.schema import EngineConfig
 from slipstream.demo import demo_path
+from slipstream.engine.facts import facts_of
 from slipstream.frontend.processor import Processor, TextParts
 from slipstream.training.settings import TrainSettings, check_settings
-from slipstream.wire.messages import EngineFacts
 
 MAX_AUTO_LENGTH = 1024
 _TOKENIZER_FILE = "tokenizer.json"
@@ -59,22 +59,7 @@ def make_processor(target: Path, config: EngineConfig) -> Processor:
     Raises:
         CheckpointError: tokenizer or template cannot be read, or do not fit the model.
     """
-    facts = EngineFacts(
-        model_name=config.model.name,
-        vocab_size=config.model.target.vocab_size,
-        max_model_len=config.scheduler.max_model_len,
-        max_num_seqs=config.scheduler.max_num_seqs,
-        page_size=config.cache.page_size,
-        num_pages=config.cache.num_pages,
-        num_cache_tokens=(config.cache.num_pages - 1) * config.cache.page_size,
-        drafter=config.speculation.drafter,
-        draft_len=config.speculation.draft_len,
-        verification=config.speculation.verification,
-        device=config.model.device,
-        dtype=config.model.dtype,
-        eos_token_ids=config.model.target.eos_token_ids,
-    )
-    return Processor(TextParts.load(target), facts)
+    return Processor(TextParts.load(target), facts_of(config))
 
 
 def settle_settings(settings: TrainSettings, max_positions: int) -> TrainSettings:

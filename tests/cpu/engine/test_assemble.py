@@ -5,7 +5,8 @@ import pytest
 
 from slipstream.cli.settings import settle
 from slipstream.config.options import Options
-from slipstream.engine.assemble import assemble, cache_salt, facts_of
+from slipstream.engine.assemble import assemble, cache_salt
+from slipstream.engine.facts import facts_of
 from support.tiny_checkpoints import make_tiny_eagle3
 from support.tiny_llm import make_tiny_llm
 
